@@ -3,10 +3,11 @@ use axum::{
     Json, Router,
     body::Body,
     extract::State,
-    http::{HeaderMap, StatusCode},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode},
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
 };
+use http_body_util::{BodyExt as _, Full};
 use serde::{Deserialize, Serialize};
 use sqlx::AssertSqlSafe;
 use std::{
@@ -61,6 +62,8 @@ pub enum Does {
     AnswersMuch,
     AnswersMuchWithoutReference,
     Streams,
+    /// A short body, and trailers behind it.
+    AnswersWithTrailers,
     AnswersNothing,
     Redirects,
     SetsCookies,
@@ -266,6 +269,11 @@ async fn end<DB: Dialect>(mut idem: IdemTx<DB>, asked: &Asked, shop: &Shop) -> R
         Does::Streams => {
             let chunks = futures::stream::iter(["data: 1\n\n", "data: 2\n\n"].map(Ok::<_, std::io::Error>));
             ([("content-type", "text/event-stream")], Body::from_stream(chunks)).into_response()
+        }
+        Does::AnswersWithTrailers => {
+            let trailers = HeaderMap::from_iter([(HeaderName::from_static("digest"), HeaderValue::from(1))]);
+            let body = Full::from("1").with_trailers(async { Some(Ok(trailers)) });
+            Response::new(Body::new(body))
         }
         Does::AnswersNothing => StatusCode::NO_CONTENT.into_response(),
         Does::Redirects => Redirect::to("/refunds/1").into_response(),

@@ -2,10 +2,10 @@
 use crate::claim::Claim;
 use axum::http::{StatusCode, request::Parts};
 use std::sync::{
-    Arc,
+    Arc, PoisonError,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
-use tokio::sync::{Mutex, OwnedMappedMutexGuard, OwnedMutexGuard, TryLockError};
+use tokio::sync::{Mutex, OwnedMappedMutexGuard, OwnedMutexGuard, OwnedSemaphorePermit, TryLockError};
 use twinbox_core::message::TraceContext;
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
@@ -23,6 +23,8 @@ struct Shared<DB: Dialect> {
     lease: Slot<OperationLease<DB>>,
     /// The handler itself, and not an extractor alone, has used the transaction or the lease.
     is_used: AtomicBool,
+    /// Of the connection that the handler's transaction under a lease uses.
+    permit: std::sync::Mutex<Option<OwnedSemaphorePermit>>,
     has_lost_lease: AtomicBool,
     /// The trace that published messages belong to.
     trace: Option<TraceContext>,
@@ -74,6 +76,7 @@ impl<DB: Dialect> Handover<DB> {
             transaction: Slot::new(operation.map(OpenTransaction::new)),
             lease: Slot::new(lease),
             is_used: AtomicBool::new(false),
+            permit: std::sync::Mutex::default(),
             has_lost_lease: AtomicBool::new(false),
             trace,
         }))
@@ -97,8 +100,13 @@ impl<DB: Dialect> Handover<DB> {
         self.0.lease.borrow_if(|_| true)
     }
 
-    /// Borrows a transaction that the lease has begun.
-    pub(crate) async fn borrow_begun(&self, operation: Operation<DB>) -> Borrowed<OpenTransaction<DB>> {
+    /// Borrows a transaction that the lease has begun. The permit of its connection is kept until its end.
+    pub(crate) async fn borrow_begun(
+        &self,
+        operation: Operation<DB>,
+        permit: OwnedSemaphorePermit,
+    ) -> Borrowed<OpenTransaction<DB>> {
+        self.keep_permit(Some(permit));
         self.correlated(self.0.transaction.put_and_borrow(OpenTransaction::new(operation)).await)
     }
 
@@ -113,7 +121,12 @@ impl<DB: Dialect> Handover<DB> {
         drop(borrowed);
         if let Ok(Some(transaction)) = self.0.transaction.take_if(|transaction| transaction.is_rolled_back) {
             transaction.operation.abandon().await;
+            self.keep_permit(None);
         }
+    }
+
+    fn keep_permit(&self, permit: Option<OwnedSemaphorePermit>) {
+        *self.0.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
     }
 
     /// Takes the claim back after the handler has responded. `None` if the handler still has the transaction,

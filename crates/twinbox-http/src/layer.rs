@@ -113,6 +113,14 @@ impl<DB: Dialect> Call<DB> {
             Err(NoTurn::InProgress) => return self.refuse(&Problem::InProgress),
             Err(NoTurn::Mismatch) => return self.refuse(&Problem::Mismatch),
         };
+        // A handler under a lease takes one when it begins its transaction.
+        let _permit = match self.settings.lease {
+            None => match self.settings.store.engine().handler_permit().await {
+                Ok(permit) => Some(permit),
+                Err(error) => return self.store_failed(&error),
+            },
+            Some(_) => None,
+        };
         crash::point("request.before_claim");
         let begun = self.settings.claim(&request, wait.saturating_sub(started.elapsed())).await;
         self.record_key_wait(started.elapsed());
@@ -160,6 +168,10 @@ impl<DB: Dialect> Call<DB> {
         content: BufferedRequest,
         mut parts: Parts,
     ) -> Response<Body> {
+        let _permit = match self.settings.store.engine().handler_permit().await {
+            Ok(permit) => permit,
+            Err(error) => return self.store_failed(&error),
+        };
         let operation = match self.settings.begin_without_key().await {
             Ok(operation) => operation,
             Err(error) => return self.store_failed(&error),

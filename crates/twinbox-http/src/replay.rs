@@ -2,9 +2,10 @@
 use crate::{call::Call, decision::Decision, headers, metrics, problem::Problem, render::ResultRef};
 use axum::{
     BoxError,
-    body::{Body, HttpBody as _, to_bytes},
+    body::{Body, Bytes, HttpBody as _},
     http::{HeaderMap, HeaderValue, Response, StatusCode, header, request::Parts},
 };
+use http_body_util::{BodyExt as _, Full, Limited};
 use tokio::time::timeout;
 use twinbox_sql::{
     Dialect,
@@ -24,13 +25,13 @@ impl<DB: Dialect> Call<DB> {
         let (parts, body) = response.into_parts();
         let bytes_max = self.settings.response_bytes_max;
         let upper = body.size_hint().upper();
-        let is_stored = self.settings.stores_bodies && upper.is_some_and(|bytes| bytes <= bytes_max as u64);
-        let (stored_body, body) = if is_stored || upper == Some(0) {
-            let bytes = to_bytes(body, bytes_max).await?;
-            (ResponseBody::Inline(bytes.to_vec()), Body::from(bytes))
-        } else {
-            let reference = parts.extensions.get::<ResultRef>().map(|ResultRef(name)| name.clone());
-            (reference.map_or(ResponseBody::Omitted, ResponseBody::Reference), body)
+        let is_short = self.settings.stores_bodies && upper.is_some_and(|bytes| bytes <= bytes_max as u64);
+        let (inline, body) =
+            if is_short || upper == Some(0) { read(body, bytes_max).await? } else { (None, body) };
+        let reference = || parts.extensions.get::<ResultRef>().map(|ResultRef(name)| name.clone());
+        let stored_body = match inline {
+            Some(bytes) => ResponseBody::Inline(bytes.to_vec()),
+            None => reference().map_or(ResponseBody::Omitted, ResponseBody::Reference),
         };
         let headers = headers::encode(&parts.headers, &self.settings.added_headers);
         let is_failure = decision == Decision::RejectAndStore;
@@ -71,6 +72,17 @@ impl<DB: Dialect> Call<DB> {
         let rendered = timeout(self.settings.handler_timeout, rendering).await;
         Some(rendered.map_err(|_| Problem::TimedOut))
     }
+}
+
+/// Reads a body, and returns its bytes, unless trailers follow them, which are not stored.
+async fn read(body: Body, bytes_max: usize) -> Result<(Option<Bytes>, Body), BoxError> {
+    let collected = Limited::new(body, bytes_max).collect().await?;
+    let trailers = collected.trailers().cloned();
+    let bytes = collected.to_bytes();
+    Ok(match trailers {
+        None => (Some(bytes.clone()), Body::from(bytes)),
+        Some(trailers) => (None, Body::new(Full::new(bytes).with_trailers(async { Some(Ok(trailers)) }))),
+    })
 }
 
 /// Adds the stored headers that the response does not have.

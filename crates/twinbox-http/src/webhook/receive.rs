@@ -82,6 +82,10 @@ impl<DB: Dialect> Endpoint<DB> {
         let Self { provider, name: endpoint, .. } = &*self;
         let receipt =
             WebhookReceipt { provider, endpoint, id, payload: &body, secret_index: signature.secret_index };
+        let _permit = match self.store.engine().handler_permit().await {
+            Ok(permit) => permit,
+            Err(error) => return self.store_failed(&error),
+        };
         let operation =
             match self.store.receive_webhook_within(&receipt, self.retention, self.handler_timeout).await {
                 Ok(WebhookClaim::Open(operation)) => operation,

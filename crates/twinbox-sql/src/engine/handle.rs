@@ -44,7 +44,7 @@ struct Shared {
     writer: Option<Arc<Semaphore>>,
     has_no_pooler: AtomicBool,
     handler_lock: RwLock<()>,
-    handler_permits: Semaphore,
+    handler_permits: Arc<Semaphore>,
     state: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -57,7 +57,7 @@ impl<DB: Dialect> Engine<DB> {
             writer: DB::ONE_WRITER.then(|| writer::permit(DB::file_of(&pool))),
             has_no_pooler: AtomicBool::new(false),
             handler_lock: RwLock::default(),
-            handler_permits: Semaphore::new(permits),
+            handler_permits: Arc::new(Semaphore::new(permits)),
             state: Mutex::default(),
         };
         Self { pool, catalog: Arc::new(catalog), shared: Arc::new(shared) }
@@ -94,10 +94,21 @@ impl<DB: Dialect> Engine<DB> {
         &self.shared.handler_lock
     }
 
-    /// Returns the semaphore that bounds how many connections the handlers of all consumers use. The other
-    /// connections are for leases, for the records after an attempt, and for the application.
+    /// Returns the semaphore that bounds how many connections the handlers of all consumers and requests use.
+    /// The other connections are for leases, for the records after an attempt, and for what a handler asks
+    /// the pool for.
     pub fn handler_permits(&self) -> &Semaphore {
         &self.shared.handler_permits
+    }
+
+    /// Waits for one of these permits, as long as the pool would wait for a connection.
+    ///
+    /// # Errors
+    /// None was free in time.
+    pub async fn handler_permit(&self) -> Result<OwnedSemaphorePermit, Error> {
+        let permit = self.shared.handler_permits.clone().acquire_owned();
+        let permit = tokio::time::timeout(self.pool.options().get_acquire_timeout(), permit).await;
+        Ok(permit.ok().and_then(Result::ok).ok_or(sqlx::Error::PoolTimedOut)?)
     }
 
     /// Returns a value of type `T` that a crate keeps with the store, which all clones share.

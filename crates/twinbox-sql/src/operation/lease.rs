@@ -27,7 +27,10 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, sleep, sleep_until, timeout},
+};
 use twinbox_core::{crash, task_name::TaskName};
 use uuid::Uuid;
 
@@ -175,6 +178,13 @@ impl<DB: Dialect> OperationLease<DB> {
         self.recovery_point = Some(point);
         crash::point("operation.after_save");
         Ok(())
+    }
+
+    /// Waits for a permit for the connection of a handler's last transaction, as long as the pool would.
+    #[doc(hidden)]
+    pub async fn handler_permit(&self) -> Result<OwnedSemaphorePermit, Error> {
+        self.held.check_not_ending()?;
+        self.held.engine.handler_permit().await
     }
 
     /// Begins the last transaction of the operation, which commits its writes together with the response.

@@ -107,28 +107,36 @@ async fn t18_an_answer_may_say_that_it_is_final<DB: TestDb>() {
 /// t20: D13
 async fn t20_whatever_an_answer_is_it_is_never_made_again<DB: TestDb>() {
     with_both::<DB>(identity, async |app, _| {
-        let does =
-            [AnswersMuch, AnswersMuchWithoutReference, Streams, AnswersNothing, Redirects, SetsCookies];
+        let does = [
+            AnswersMuch,
+            AnswersMuchWithoutReference,
+            Streams,
+            AnswersWithTrailers,
+            AnswersNothing,
+            Redirects,
+            SetsCookies,
+        ];
         let mut answers = Vec::new();
         for does in does {
             let first = app.refund(&format!("{does:?}"), 1, does).await;
             let again = app.refund(&format!("{does:?}"), 1, does).await;
             assert_eq!((first.says(), again.says()), (Some("stored"), Some("replayed")), "{does:?}");
+            assert_eq!(first.has_trailers, does == AnswersWithTrailers, "{does:?}");
             assert_eq!(first.status, again.status);
             assert_eq!(first.header("location"), again.header("location"));
             answers.push((first, again));
         }
-        for (first, again) in &answers[..3] {
+        for (first, again) in &answers[..4] {
             assert!(!first.body.is_empty() && again.body.is_empty());
             assert_eq!(
                 (again.header("idempotency-body"), again.header("content-type")),
                 (Some("omitted"), None)
             );
         }
-        for (first, again) in &answers[3..] {
+        for (first, again) in &answers[4..] {
             assert_eq!((&first.body, again.header("idempotency-body")), (&again.body, None));
         }
-        let (first, again) = &answers[5];
+        let (first, again) = &answers[6];
         assert_eq!(first.headers.get_all("set-cookie").iter().count(), 2);
         assert_eq!(again.headers.get_all("set-cookie").iter().count(), 0);
         assert_eq!(again.headers.get_all("link"), first.headers.get_all("link"));

@@ -1,23 +1,36 @@
 //! Handlers and bodies that never end.
 use crate::support::{
     cases::cases,
+    database::SERVICE,
     databases::Postgres,
     refunds::{Refunds, STRATEGIES, asked, post, send},
-    stores::{TestDb, World, effect},
+    stores::{Placed, TestDb, World, effect},
     webhooks::{now, secret},
 };
 use axum::{
     Router,
     body::{Body, Bytes},
+    extract::State,
     http::{Request, Response, StatusCode},
     routing,
 };
+use futures::future::join_all;
 use http_body_util::{BodyExt as _, Full};
 use integration_tests::refunds::Does::{Answers, Waits};
-use std::{convert::Infallible, future::pending, sync::atomic::Ordering::SeqCst, time::Duration};
-use twinbox::http::{
-    Caller, IdemTx, Idempotency, ServerError,
-    webhook::{Inbound, Scheme, Verifier},
+use sqlx::PgPool;
+use std::{
+    convert::Infallible,
+    future::pending,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+use tokio::sync::Semaphore;
+use twinbox::{
+    Store,
+    http::{
+        Caller, IdemLease, IdemTx, Idempotency, ServerError,
+        webhook::{Inbound, Scheme, Verifier},
+    },
 };
 
 /// The time of what hangs.
@@ -161,6 +174,69 @@ async fn a_webhook_whose_handler_hangs_may_come_again<DB: TestDb>() {
     assert_eq!((world.effects().await.len(), world.rows("webhook_receipts").await), (1, 1));
 }
 
+/// Handlers that run and wait, and the pool that they read with.
+#[derive(Clone)]
+struct Readers {
+    running: Arc<Semaphore>,
+    may_read: Arc<Semaphore>,
+    pool: PgPool,
+}
+
+impl Readers {
+    async fn read(&self, mut idem: IdemTx<Postgres>) -> Result<StatusCode, ServerError> {
+        idem.tx().publish(&Placed { n: 1 }).await?;
+        self.running.add_permits(1);
+        self.may_read.acquire().await.expect("nobody closes it").forget();
+        sqlx::query("SELECT 1").execute(&self.pool).await?;
+        Ok(StatusCode::CREATED)
+    }
+}
+
+/// Else all connections are held by handlers that wait for one more.
+async fn a_handler_gets_another_connection_however_many_requests_come() {
+    const CONNECTIONS: u32 = 5;
+    const LEFT: usize = 2;
+    let pool = World::<Postgres>::new().await.twin(CONNECTIONS).await;
+    let store = Store::new(pool.clone(), SERVICE).unwrap();
+    let [running, may_read] = [(); 2].map(|()| Arc::new(Semaphore::new(0)));
+    let readers = Readers { running, may_read, pool };
+    let layer = Idempotency::new(store.clone(), Caller::single);
+    let reads = async |State(readers): State<Readers>, idem| readers.read(idem).await;
+    let leased = async |State(readers): State<Readers>, lease: IdemLease<Postgres>| {
+        readers.read(lease.begin().await?).await
+    };
+    let hooks = Inbound::new(store, "tests", "hooks", Verifier::new(Scheme::Standard, [secret(1)]));
+    let app = Router::new()
+        .route("/tx", routing::post(reads).layer(layer.clone().optional()))
+        .route("/lease", routing::post(leased).layer(layer.lease(Duration::from_secs(60))))
+        .route("/hooks", routing::post(reads).layer(hooks))
+        .with_state(readers.clone());
+    for (path, has_key) in [("/tx", true), ("/tx", false), ("/lease", true), ("/hooks", false)] {
+        let requests = (0..2 * CONNECTIONS).map(async |n| {
+            let key = if has_key { n.to_string() } else { String::new() };
+            let headers = secret(1).sign(Scheme::Standard, &n.to_string(), now(), b"a");
+            let request =
+                headers.into_iter().fold(post(path, &key), |r, (name, value)| r.header(name, value));
+            send(&app, request.body("a".into()).unwrap()).await.status
+        });
+        let reading = async {
+            let handlers = CONNECTIONS as usize - LEFT;
+            readers.running.acquire_many(handlers as u32).await.unwrap().forget();
+            // Another that may run would do so meanwhile.
+            for _ in 0..20 {
+                sqlx::query("SELECT 1").execute(&readers.pool).await.unwrap();
+            }
+            let more = readers.running.available_permits();
+            readers.may_read.add_permits(2 * CONNECTIONS as usize);
+            more
+        };
+        let (statuses, more) = tokio::join!(join_all(requests), reading);
+        assert!(statuses.iter().all(|status| *status == 201), "{path}: {statuses:?}");
+        assert_eq!(more, 0, "{path}");
+        readers.running.forget_permits(usize::MAX);
+    }
+}
+
 cases! {
     all: [
         a_handler_that_hangs_holds_neither_its_key_nor_the_others,
@@ -170,5 +246,8 @@ cases! {
         a_webhook_whose_handler_hangs_may_come_again,
         a_time_out_may_be_without_an_end,
     ]
-    postgres: [the_server_ends_a_handler_a_little_after_its_time_out]
+    postgres: [
+        the_server_ends_a_handler_a_little_after_its_time_out,
+        a_handler_gets_another_connection_however_many_requests_come,
+    ]
 }

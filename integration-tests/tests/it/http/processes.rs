@@ -81,6 +81,7 @@ async fn refund(address: SocketAddr, path: &str, key: &str, does: Does) -> io::R
             headers.map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap())),
         ),
         body: body.into(),
+        has_trailers: false,
     })
 }
 

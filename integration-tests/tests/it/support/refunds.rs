@@ -5,9 +5,10 @@ use super::{
 };
 use axum::{
     Router,
-    body::{Body, to_bytes},
+    body::Body,
     http::{HeaderMap, Request, StatusCode, request::Builder},
 };
+use http_body_util::BodyExt as _;
 use integration_tests::refunds::{Asked, Does, Shop, TABLES, leased_router, router};
 use serde_json::Value;
 use std::{ops::Deref, sync::Arc, time::Duration};
@@ -49,6 +50,7 @@ pub(crate) struct Got {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
+    pub(crate) has_trailers: bool,
 }
 
 impl Got {
@@ -104,8 +106,9 @@ fn of_headers(headers: &HeaderMap) -> Caller {
 pub(crate) async fn send(router: &Router, request: Request<Body>) -> Got {
     let response = in_time(router.clone().oneshot(request)).await.unwrap();
     let (parts, body) = response.into_parts();
-    let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();
-    Got { status: parts.status, headers: parts.headers, body }
+    let body = body.collect().await.unwrap();
+    let has_trailers = body.trailers().is_some();
+    Got { status: parts.status, headers: parts.headers, body: body.to_bytes().to_vec(), has_trailers }
 }
 
 impl<DB: TestDb> Refunds<DB> {
