@@ -11,7 +11,7 @@ use crate::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use twinbox_core::{Manifest, Transport, task_name::TaskName};
+use twinbox_core::{Manifest, Transport, limits::bounded, task_name::TaskName};
 use twinbox_log::{Keeper, LogTransport, run_bulk_actions};
 use twinbox_sql::{Dialect, Store, outage::outlast};
 
@@ -138,7 +138,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// six leases without a lock that its handler needs, a message is parked.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = lease.max(Duration::from_secs(1));
+        self.options.lease = bounded(lease.max(Duration::from_secs(1)));
         self
     }
 
@@ -148,7 +148,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Consumer<DB, S> {
     /// Let systemd or Kubernetes wait for longer than that before it kills the process.
     #[must_use]
     pub fn drain(mut self, drain: Duration) -> Self {
-        self.options.drain = drain;
+        self.options.drain = bounded(drain);
         self
     }
 

@@ -1,6 +1,6 @@
 //! The policy of a handler.
 use std::time::Duration;
-use twinbox_core::RetryPolicy;
+use twinbox_core::{RetryPolicy, limits::bounded};
 
 /// Whether a consumer gets the messages of one key in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -110,7 +110,7 @@ impl Policy {
     /// is gone or stands still. MySQL ends only the idle one: there a statement that still waits ends in its
     /// own time, without its connection.
     pub const fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout, has_timeout: true, ..self }
+        Self { timeout: bounded(timeout), has_timeout: true, ..self }
     }
 
     /// Sets the delays between attempts. Without [`max_attempts`](Self::max_attempts) it also sets the number

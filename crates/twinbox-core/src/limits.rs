@@ -37,5 +37,14 @@ pub const ERROR_BYTES_MAX: usize = 2 * 1024;
 /// The longest time that a message may be ahead of the moment when its broker stored it. An inbox keeps a
 /// claim until the time of its message is past.
 pub const TIME_AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
+/// The longest duration of an option, a hundred years: every clock can add it.
+pub const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Returns the duration, or [`DURATION_MAX`] if it is longer.
+#[doc(hidden)]
+pub const fn bounded(duration: Duration) -> Duration {
+    if duration.as_secs() < DURATION_MAX.as_secs() { duration } else { DURATION_MAX }
+}
+
 /// The most bytes of a consumer's or a destination's name.
 pub const NAME_BYTES_MAX: usize = 120;

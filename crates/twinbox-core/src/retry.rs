@@ -1,4 +1,5 @@
 //! Delays between the attempts of one message.
+use crate::limits::bounded;
 use std::time::Duration;
 
 /// The delays between the attempts of one message, and when to give up.
@@ -31,6 +32,9 @@ enum Delays {
     Doubling { base: Duration, max: Duration },
     Listed(&'static [Duration]),
 }
+
+/// Far more than a policy needs, and a delay that it multiplies is still one.
+const JITTER_MAX: f64 = 1000.0;
 
 const VENDOR: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5), Duration::from_secs(30)];
@@ -89,7 +93,10 @@ impl RetryPolicy {
                 delays.get(at).or(delays.last()).copied().unwrap_or_default()
             }
         };
-        delay.mul_f64(1.0 + self.jitter.max(0.0) * random.clamp(0.0, 1.0)).min(self.ceiling.max(delay))
+        // NaN is no jitter.
+        let jitter = if self.jitter > 0.0 { self.jitter.min(JITTER_MAX) } else { 0.0 };
+        let delay = bounded(delay);
+        delay.mul_f64(1.0 + jitter * random.clamp(0.0, 1.0)).min(self.ceiling.max(delay))
     }
 
     /// Returns whether this policy never gives up.
@@ -137,6 +144,8 @@ mod tests {
         assert_eq!(policy.delay(u32::MAX, 0.999_999), policy.delay(7, 0.999_999));
         assert_eq!(policy.delay(1, 0.5), Duration::from_millis(125));
         assert_eq!(policy.jitter(0.0).delay(1, 0.9), Duration::from_millis(100));
+        let longest = RetryPolicy::exponential(Duration::MAX, Duration::MAX).jitter(f64::INFINITY);
+        assert!(longest.delay(1, 0.0) < longest.delay(1, 1.0));
     }
 
     /// R13, D17, D18.

@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{backoff::Backoff, task_name::TaskName};
+use twinbox_core::{backoff::Backoff, limits::bounded, task_name::TaskName};
 use twinbox_sql::{Dialect, Error, ErrorKind, Store, engine::Engine, outage::outlast};
 use uuid::Uuid;
 
@@ -76,7 +76,7 @@ impl<DB: Dialect> Dispatcher<DB> {
     /// come: 200 ms by default. Commits of this process are seen at once.
     #[must_use]
     pub fn poll(self, poll: Duration) -> Self {
-        Self { poll: poll.max(LOOK_PAUSE), ..self }
+        Self { poll: bounded(poll.max(LOOK_PAUSE)), ..self }
     }
 
     /// Sends effects until `stop` is cancelled. Then it begins no further send, and returns when those under

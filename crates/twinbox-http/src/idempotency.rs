@@ -14,7 +14,7 @@ use axum::{
     http::{HeaderName, Response, request::Parts},
 };
 use std::{fmt, sync::Arc, time::Duration};
-use twinbox_core::FingerprintAlgorithm;
+use twinbox_core::{FingerprintAlgorithm, limits::bounded};
 use twinbox_sql::{Dialect, Store};
 
 const RETENTION_MIN: Duration = Duration::from_secs(3600);
@@ -128,7 +128,7 @@ impl<DB: Dialect> Idempotency<DB> {
     /// time-out from `X-Request-Timeout` (milliseconds, or with a unit: `2s`).
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
-        self.with(|settings| settings.policy.wait = wait)
+        self.with(|settings| settings.policy.wait = bounded(wait))
     }
 
     /// Sets how long a handler may run until the stored part of its response is complete. The default is 60
@@ -145,8 +145,8 @@ impl<DB: Dialect> Idempotency<DB> {
     #[must_use]
     pub fn handler_timeout(self, timeout: Duration) -> Self {
         self.with(|settings| {
-            settings.handler_timeout = timeout;
-            settings.policy.idle_max = timeout;
+            settings.handler_timeout = bounded(timeout);
+            settings.policy.idle_max = bounded(timeout);
         })
     }
 
@@ -157,7 +157,7 @@ impl<DB: Dialect> Idempotency<DB> {
     /// lease is 1 s. A route with leases needs keys, even if it is [`optional`](Self::optional).
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
-        self.with(|settings| settings.lease = Some(lease.max(LEASE_MIN)))
+        self.with(|settings| settings.lease = Some(bounded(lease.max(LEASE_MIN))))
     }
 
     /// Sets which keys the route accepts. The default is 1 to 128 visible ASCII characters.
@@ -233,7 +233,7 @@ impl<DB: Dialect> Idempotency<DB> {
     /// s.
     #[must_use]
     pub fn body_timeout(self, timeout: Duration) -> Self {
-        self.with(|settings| settings.body_reader.timeout = timeout)
+        self.with(|settings| settings.body_reader.timeout = bounded(timeout))
     }
 
     /// Sets how many bytes of bodies that have not arrived whole the layer holds at a time, in all requests
@@ -245,7 +245,7 @@ impl<DB: Dialect> Idempotency<DB> {
 
     /// Sets the size of a response body, in bytes, up to which the body is stored. The default is 64 KiB.
     ///
-    /// The limit is 1 MiB. For a larger body, or one of unknown length, only the status, the headers and the
+    /// The limit is 1 MiB. For a larger body, one of unknown length, or one with trailers, only the status, the headers and the
     /// [`ResultRef`] are stored.
     #[must_use]
     pub fn response_bytes_max(self, bytes: usize) -> Self {

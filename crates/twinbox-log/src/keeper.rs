@@ -7,7 +7,7 @@ use crate::{Log, Retention};
 use slot::Slot;
 use std::{fmt, time::Duration};
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{retry, test_signal};
+use twinbox_core::{limits::bounded, retry, test_signal};
 use twinbox_sql::{Dialect, Error, Store};
 use uuid::Uuid;
 
@@ -80,26 +80,26 @@ impl<DB: Dialect> Keeper<DB> {
     /// others.
     #[must_use]
     pub fn keep_effects(self, ended: Duration, failed: Duration) -> Self {
-        Self { effects: ended, failed_effects: failed.max(ended), ..self }
+        Self { effects: bounded(ended), failed_effects: bounded(failed.max(ended)), ..self }
     }
 
     /// Sets how long runs of jobs are kept after they ended.
     #[must_use]
     pub fn keep_job_runs(self, ended: Duration) -> Self {
-        Self { job_runs: ended, ..self }
+        Self { job_runs: bounded(ended), ..self }
     }
 
     /// Sets how often a keeper runs: once a day by default, and at least every second.
     #[must_use]
     pub fn every(self, every: Duration) -> Self {
-        Self { every: every.max(EVERY_MIN), ..self }
+        Self { every: bounded(every.max(EVERY_MIN)), ..self }
     }
 
     /// Sets within which time after its start a keeper looks for the first time: a minute by default. A
     /// process that does not run for that long deletes nothing.
     #[must_use]
     pub fn first_look(self, within: Duration) -> Self {
-        Self { first_look: within, ..self }
+        Self { first_look: bounded(within), ..self }
     }
 
     /// Runs until `stop` is cancelled.

@@ -52,7 +52,7 @@ pub use delayed::MoveReport;
 pub use keeper::{KEEPER, Keeper, KeeperReport};
 pub use log::Log;
 pub use options::{
-    BUFFERED_BYTES_MAX, BUFFERED_MAX, CURSOR_INTERVAL, PAGE_BYTES, PAGE_MAX, POLL_BUSY, POLL_IDLE,
+    BUFFERED_BYTES_MAX, BUFFERED_MAX, CURSOR_INTERVAL, LEASE_MIN, PAGE_BYTES, PAGE_MAX, POLL_BUSY, POLL_IDLE,
     READ_AHEAD_MAX, ReaderOptions, StartPosition, THIN_INTERVAL,
 };
 pub use reader::Reader;

@@ -1,8 +1,11 @@
 //! How the log is read, and the bounds of reading.
 use crate::replay_reading::ReplayReading;
 use std::{sync::Arc, time::Duration};
-use twinbox_core::Timestamp;
+use twinbox_core::{Timestamp, limits::bounded};
 use twinbox_sql::replay::Replay;
+
+/// The shortest lease. With a shorter one a database would never answer within it.
+pub const LEASE_MIN: Duration = Duration::from_secs(1);
 
 /// The most messages of a page, which is one statement's read of the log.
 pub const PAGE_MAX: usize = 2000;
@@ -77,9 +80,9 @@ impl ReaderOptions {
     }
 
     /// Sets how long a process keeps its lease on the cursor without renewing it. Another process takes over
-    /// after that. It is renewed four times as often.
+    /// after that. It is renewed four times as often. At least a second.
     pub fn lease(self, lease: Duration) -> Self {
-        Self { lease, ..self }
+        Self { lease: bounded(lease.max(LEASE_MIN)), ..self }
     }
 
     /// Sets the number of partitions over which the destination spreads its keys. It is stored with the
@@ -127,7 +130,7 @@ impl ReaderOptions {
     /// [`POLL_BUSY`]. A message that another process publishes then waits up to twice as long. One that this
     /// process publishes through the same store does not wait.
     pub fn idle_poll(self, idle_poll: Duration) -> Self {
-        Self { idle_poll: idle_poll.max(POLL_BUSY), ..self }
+        Self { idle_poll: bounded(idle_poll.max(POLL_BUSY)), ..self }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Purging the log.
 use crate::Log;
 use std::time::Duration;
+use twinbox_core::limits::bounded;
 use twinbox_sql::{
     Dialect, Error,
     engine::{Text, micros, query, scalar},
@@ -31,13 +32,13 @@ pub enum OnMaxLag {
 impl Retention {
     /// Keeps messages that are younger than `keep`, and unsettled ones of any age.
     pub fn new(keep: Duration) -> Self {
-        Self { keep, max_lag: None }
+        Self { keep: bounded(keep), max_lag: None }
     }
 
     /// Sets the age of an unsettled message from which its destination lags too far behind. No destination is
     /// detached for messages that are kept anyway. Default: every destination is waited for.
     pub fn max_lag(self, max_lag: Duration, on_max_lag: OnMaxLag) -> Self {
-        Self { max_lag: Some((max_lag, on_max_lag)), ..self }
+        Self { max_lag: Some((bounded(max_lag), on_max_lag)), ..self }
     }
 }
 

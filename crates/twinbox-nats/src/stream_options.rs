@@ -1,5 +1,6 @@
 //! The configuration of the stream.
 use std::time::Duration;
+use twinbox_core::limits::bounded;
 
 /// The configuration of the stream that Twinbox creates or checks.
 ///
@@ -46,14 +47,14 @@ impl Default for StreamOptions {
 impl StreamOptions {
     /// Sets how long the stream keeps a message. The retention of each inbox must be longer. Default 7 days.
     pub fn max_age(mut self, age: Duration) -> Self {
-        self.max_age = age;
+        self.max_age = bounded(age);
         self
     }
 
     /// Sets how long the server remembers message ids, in memory, to drop duplicates. At most
     /// [`max_age`](Self::max_age). Default 2 min.
     pub fn duplicate_window(mut self, window: Duration) -> Self {
-        self.duplicate_window = window;
+        self.duplicate_window = bounded(window);
         self
     }
 

@@ -1,7 +1,7 @@
 use crate::error::Error;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use twinbox_core::backoff::Backoff;
+use twinbox_core::{backoff::Backoff, limits::bounded};
 use twinbox_log::{Log, MoveReport};
 use twinbox_sql::{Dialect, Store};
 
@@ -47,7 +47,7 @@ impl<DB: Dialect> DelayedMessageMover<DB> {
     /// time comes sooner than that after it was published is late by up to this pause.
     #[must_use]
     pub fn idle_poll(self, idle_poll: Duration) -> Self {
-        Self { look_interval: idle_poll.max(LOOK_INTERVAL), ..self }
+        Self { look_interval: bounded(idle_poll.max(LOOK_INTERVAL)), ..self }
     }
 
     /// Moves due messages until `stop` is cancelled. Waits out outages of the database.

@@ -1,7 +1,7 @@
 use crate::error::Error;
 use std::time::Duration;
-use twinbox_core::{Destination, RetryPolicy, TypePattern};
-use twinbox_log::{PAGE_MAX, POLL_IDLE, ReaderOptions, StartPosition, parking::ParkedState};
+use twinbox_core::{Destination, RetryPolicy, TypePattern, limits::bounded};
+use twinbox_log::{LEASE_MIN, PAGE_MAX, POLL_IDLE, ReaderOptions, StartPosition, parking::ParkedState};
 
 /// The options of a relay: lease, limits, retries and types of its destination.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,9 +46,9 @@ impl RelayOptions {
     }
 
     /// Sets how long a relay owns its destination without renewing the lease. Another relay takes over after
-    /// that.
+    /// that. At least a second.
     pub fn lease(self, lease: Duration) -> Self {
-        Self { lease, ..self }
+        Self { lease: bounded(lease.max(LEASE_MIN)), ..self }
     }
 
     /// Sets how many sent messages may wait for their acknowledgement.
@@ -104,7 +104,7 @@ impl RelayOptions {
     /// It looks for replays at this interval too, and at most once a second. For a database that sleeps while
     /// nobody asks it. The relay still renews its lease, four times in its length.
     pub fn idle_poll(self, idle_poll: Duration) -> Self {
-        Self { idle_poll, ..self }
+        Self { idle_poll: bounded(idle_poll), ..self }
     }
 
     /// Returns the options of the reader for a destination.

@@ -5,6 +5,7 @@
 mod asyncapi;
 mod compile_errors;
 mod deploy;
+mod durations;
 mod eventbridge;
 mod examples;
 mod faults;

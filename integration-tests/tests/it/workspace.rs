@@ -4,7 +4,7 @@ mod api;
 mod collections;
 mod dependencies;
 mod docs;
-mod files;
+pub(crate) mod files;
 mod locks;
 mod modules;
 mod release;

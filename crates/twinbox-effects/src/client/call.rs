@@ -3,6 +3,7 @@ use crate::vendor::{Applied, ErrorCode, Response};
 use bytes::Bytes;
 use http::Request;
 use std::time::Duration;
+use twinbox_core::limits::bounded;
 use uuid::Uuid;
 
 /// One logical call of a vendor: each try sends the same request and the same key.
@@ -32,7 +33,7 @@ impl Call {
     /// Says that an earlier call may have sent the key, at most so long ago. When the vendor may have
     /// forgotten it by now, the call fails with `PROVIDER.key_expired` and sends nothing.
     pub fn key_age(self, age: Duration) -> Self {
-        Self { key_age: Some(age), ..self }
+        Self { key_age: Some(bounded(age)), ..self }
     }
 }
 

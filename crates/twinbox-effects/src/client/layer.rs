@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 use tower::{Layer, Service};
-use twinbox_core::{BoxFuture, RetryPolicy};
+use twinbox_core::{BoxFuture, RetryPolicy, limits::bounded};
 
 /// The settings of a [`Client`], and a [`tower::Layer`] that makes one from a service which sends requests.
 ///
@@ -83,12 +83,12 @@ impl ClientLayer {
     /// Sets how long a call may take, with its tries and waits. A wait that is longer than the rest ends the
     /// call: see [`ClientError::retry_after`].
     pub fn budget(self, budget: Duration) -> Self {
-        self.with(|settings| settings.budget = budget)
+        self.with(|settings| settings.budget = bounded(budget))
     }
 
     /// Sets how long a try may take. After that the vendor may have acted.
     pub fn timeout(self, timeout: Duration) -> Self {
-        self.with(|settings| settings.timeout = timeout)
+        self.with(|settings| settings.timeout = bounded(timeout))
     }
 
     /// Tells the vendor how long the client waits for its answer, in the header `X-Request-Timeout`.

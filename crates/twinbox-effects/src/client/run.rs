@@ -88,7 +88,10 @@ where
         if let (Some(age), Some(window)) = (key_age, profile.recovery.key_window())
             && age + *budget >= window
         {
-            let what = "an earlier call may have acted, and the vendor may have forgotten its key";
+            let what = format!(
+                "an earlier call may have acted {age:?} ago, and within the budget of {budget:?} the vendor \
+                 may forget its key, which it keeps for {window:?}"
+            );
             return Err(VendorError::maybe_applied(ErrorCode::KeyExpired, what));
         }
         profile.place(&profile.format.format(key.unwrap_or_else(Uuid::now_v7)), &mut request)?;

@@ -1,6 +1,6 @@
 //! The options of a vendor in a dispatcher.
 use std::time::Duration;
-use twinbox_core::RetryPolicy;
+use twinbox_core::{RetryPolicy, limits::bounded};
 
 /// How a dispatcher sends the effects of one vendor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,7 +26,7 @@ impl VendorOptions {
 
     /// Sets how long a send or a look-up may take. After a crash an effect waits for this and 15 s more.
     pub const fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
+        Self { timeout: bounded(timeout), ..self }
     }
 
     /// Sets the delays between sends, and when to give up.

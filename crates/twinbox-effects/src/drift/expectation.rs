@@ -1,6 +1,7 @@
 //! How many effects the rows of a table should have.
 use crate::request::{is_kind, kind_base};
 use std::time::Duration;
+use twinbox_core::limits::bounded;
 use twinbox_sql::{Error, ErrorKind, engine::SourceTable};
 
 /// How long rows are looked at, unless an expectation says otherwise.
@@ -66,7 +67,7 @@ impl Expectation {
     /// Postgres: a `timestamptz`. SQLite: microseconds since 1970, or with
     /// [`time_sql`](Self::time_sql) an expression of them.
     pub const fn after(mut self, after: Duration, column: &'static str) -> Self {
-        (self.after, self.source.time) = (after, column);
+        (self.after, self.source.time) = (bounded(after), column);
         self
     }
 
@@ -79,7 +80,7 @@ impl Expectation {
     /// Sets the age up to which rows are looked at, 7 days by default. Keep it shorter than ended effects are
     /// kept: a purged effect would be missing.
     pub const fn within(mut self, within: Duration) -> Self {
-        self.within = within;
+        self.within = bounded(within);
         self
     }
 

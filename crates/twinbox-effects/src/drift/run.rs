@@ -2,6 +2,7 @@
 use super::{expectation::Expectation, findings, orphans, report::DriftReport, sources, stuck, sweep::Sweep};
 use crate::metrics;
 use std::{collections::BTreeMap, fmt, time::Duration};
+use twinbox_core::limits::bounded;
 use twinbox_sql::{Dialect, Error, ErrorKind, Store};
 use uuid::Uuid;
 
@@ -47,7 +48,7 @@ impl<DB: Dialect> Drift<DB> {
     /// failing, before it is a finding: one hour by default.
     #[must_use]
     pub fn stuck_after(self, stuck_after: Duration) -> Self {
-        Self { stuck_after, ..self }
+        Self { stuck_after: bounded(stuck_after), ..self }
     }
 
     /// Runs all checks once, under a new id.

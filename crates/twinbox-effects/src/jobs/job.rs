@@ -125,7 +125,7 @@ impl Job {
     /// failed.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
+        Self { timeout: limits::bounded(timeout), ..self }
     }
 
     /// Runs a function in this process.

@@ -10,7 +10,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use twinbox_core::{Timestamp, backoff::Backoff, retry, task_name::TaskName};
+use twinbox_core::{Timestamp, backoff::Backoff, limits::bounded, retry, task_name::TaskName};
 use twinbox_sql::{
     Dialect, Error, ErrorKind, Store,
     engine::{Engine, micros},
@@ -77,14 +77,14 @@ impl<DB: Dialect> JobRunner<DB> {
     /// time of this process is not late by that.
     #[must_use]
     pub fn poll(self, poll: Duration) -> Self {
-        Self { poll: poll.max(LOOK_PAUSE), ..self }
+        Self { poll: bounded(poll.max(LOOK_PAUSE)), ..self }
     }
 
     /// Sets after how long another process takes over the run of one that died: 30 s by default, at least
     /// 1 s. A process renews its lease after each third of this time.
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
-        Self { lease: lease.max(LEASE_MIN), ..self }
+        Self { lease: bounded(lease.max(LEASE_MIN)), ..self }
     }
 
     /// Sets how many attempts of different jobs run at a time in this process. With fewer than there are
@@ -97,13 +97,13 @@ impl<DB: Dialect> JobRunner<DB> {
     /// Sets how long runs that ended are kept: 30 days by default.
     #[must_use]
     pub fn keep(self, keep: Duration) -> Self {
-        Self { keep, ..self }
+        Self { keep: bounded(keep), ..self }
     }
 
     /// Sets how long a stopped runner waits for the attempts under way: 30 s by default.
     #[must_use]
     pub fn drain(self, drain: Duration) -> Self {
-        Self { drain, ..self }
+        Self { drain: bounded(drain), ..self }
     }
 
     /// Runs jobs until `stop` is cancelled. Then it begins no further attempt, waits for those under way, and

@@ -1,6 +1,7 @@
 //! The promises of a vendor about repeated calls, as data.
 use crate::token::KeyFormat;
 use std::time::Duration;
+use twinbox_core::limits::bounded;
 
 /// The share of a key's window, in percent, that is left for the call itself and for clocks that differ.
 const MARGIN_PERCENT: u32 = 10;
@@ -46,7 +47,10 @@ impl Recovery {
     /// How long a key may be sent after its first send.
     pub(crate) fn key_window(self) -> Option<Duration> {
         match self {
-            Self::NativeKey { window } => Some(window - window * MARGIN_PERCENT / 100),
+            Self::NativeKey { window } => {
+                let window = bounded(window);
+                Some(window - window * MARGIN_PERCENT / 100)
+            }
             _ => None,
         }
     }

@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 use tower::{Layer, Service};
+use twinbox_core::limits::bounded;
 use twinbox_sql::{Dialect, Store};
 
 /// A tower layer that verifies webhooks and lets each of them through to the handler once. It is a
@@ -126,7 +127,7 @@ impl<DB: Dialect> Inbound<DB> {
     /// has the [`IdemTx`](crate::IdemTx).
     #[must_use]
     pub fn handler_timeout(self, timeout: Duration) -> Self {
-        self.with(|endpoint| endpoint.handler_timeout = timeout)
+        self.with(|endpoint| endpoint.handler_timeout = bounded(timeout))
     }
 
     /// Sets the size of a body, in bytes, above which a webhook gets `413`. The default is 1 MiB.
@@ -139,7 +140,7 @@ impl<DB: Dialect> Inbound<DB> {
     /// webhook whose headers can never be verified gets `401` before its body is read.
     #[must_use]
     pub fn body_timeout(self, timeout: Duration) -> Self {
-        self.with(|endpoint| endpoint.body_reader.timeout = timeout)
+        self.with(|endpoint| endpoint.body_reader.timeout = bounded(timeout))
     }
 
     /// Sets how many bytes of bodies that have not arrived whole the layer holds at a time, in all requests

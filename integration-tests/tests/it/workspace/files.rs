@@ -56,7 +56,7 @@ pub(super) fn below(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 /// Text files with their content.
-pub(super) fn texts() -> impl Iterator<Item = (String, String)> {
+pub(crate) fn texts() -> impl Iterator<Item = (String, String)> {
     tree().into_iter().filter_map(|name| {
         let text = std::fs::read_to_string(root().join(&name)).ok()?;
         Some((name, text))
