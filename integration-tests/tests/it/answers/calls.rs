@@ -2,6 +2,7 @@
 //! answered, and works again then.
 mod application;
 mod operators;
+mod seldom;
 
 use super::{Report, programs, programs::Program};
 use crate::support::{
@@ -149,7 +150,7 @@ pub(super) fn outlast_all() -> Report {
         let faults = StatementFaults::on(outside.handle(), &world, true);
         let mut caller = Caller { world, faults, report: Report::default() };
         // The keeper of the log is among the last: it detaches who lags.
-        for call in operators::CALLS.iter().chain(application::CALLS) {
+        for call in seldom::CALLS.iter().chain(operators::CALLS).chain(application::CALLS) {
             caller.outlast(call).await;
         }
         caller.report

@@ -13,7 +13,10 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
-use twinbox::{Dialect, Store};
+use twinbox::{
+    Dialect, Draft, Store,
+    inbox::{Inbox, InboxClaim},
+};
 use twinbox_testkit::proxy::Proxy;
 
 /// Ends after `polls` polls, whether the future inside is done or not.
@@ -146,6 +149,46 @@ async fn a_commit_dropped_at_any_poll_is_whole_or_nothing<DB: TestDb>() {
     assert_ne!(dropped, 0, "every `commit` ended at its first poll");
 }
 
+/// Handles a message, on a connection that is kept for the next one.
+async fn handle(inbox: &Inbox<Sqlite>, n: i64) {
+    let message = Draft::of(&Placed { n }).unwrap().into_message("shop");
+    let InboxClaim::Open(mut attempt) = inbox.claim(&message, false).await.unwrap() else {
+        panic!("it is new");
+    };
+    effect::<Sqlite>(&mut attempt.tx(), n).await.unwrap();
+    attempt.commit().await.unwrap();
+}
+
+/// A transaction of the application on its connection ends with its rollback, and holds the file no longer.
+async fn a_delivery_dropped_at_any_poll_leaves_a_connection_in_order() {
+    let world = World::<Sqlite>::new().await;
+    let (mut dropped, mut n) = (0, 0);
+    for _ in 0..ROUNDS {
+        for polls in 1.. {
+            n += 2;
+            let pool = world.twin(1).await;
+            let inbox = Store::new(pool.clone(), SERVICE).unwrap().inbox("tests.dropped").keep_connections();
+            handle(&inbox, n).await;
+            let finished = drop_after(polls, handle(&inbox, n + 1)).await.is_some();
+            let mut tx = pool.begin().await.unwrap();
+            effect::<Sqlite>(&mut *tx, -n).await.unwrap();
+            tx.rollback().await.unwrap();
+
+            let other = world.twin(1).await;
+            let mut other = other.acquire().await.unwrap();
+            sqlx::raw_sql("PRAGMA busy_timeout = 200").execute(&mut *other).await.unwrap();
+            effect::<Sqlite>(&mut *other, -n).await.unwrap_or_else(|e| panic!("after {polls} polls: {e}"));
+            let effects = world.effects().await;
+            assert!(effects.contains(&n) && (!finished || effects.contains(&(n + 1))), "{polls} polls");
+            if finished {
+                break;
+            }
+            dropped += 1;
+        }
+    }
+    assert_ne!(dropped, 0, "every delivery ended at its first poll");
+}
+
 cases! {
     all: [
         a_begin_dropped_at_any_poll_loses_nothing,
@@ -154,5 +197,8 @@ cases! {
         a_commit_dropped_at_any_poll_is_whole_or_nothing,
     ]
     postgres: [sqlx_begin_dropped_half_way_loses_writes]
-    sqlite: [sqlx_begin_dropped_half_way_loses_nothing]
+    sqlite: [
+        sqlx_begin_dropped_half_way_loses_nothing,
+        a_delivery_dropped_at_any_poll_leaves_a_connection_in_order,
+    ]
 }

@@ -3,13 +3,15 @@
 use crate::support::{
     consumer::{Gate, publish, run_until},
     database::SERVICE,
+    long,
     postgres::{postgres_address, through},
     relay::{Running, Target},
-    stores::{Placed, TestDb, World, effect, placed},
+    stores::{Confirmed, Placed, TestDb, World, effect, placed},
     wait::{eventually, in_time},
 };
 use sqlx::{
     Pool, Postgres,
+    pool::PoolOptions,
     postgres::{PgPool, PgPoolOptions},
 };
 use std::{
@@ -17,7 +19,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use twinbox::{
     CancellationToken, Consumer, Delivery, DeliveryOutcome, Dialect, HandlerResult, Store, Tx, event_handler,
@@ -111,22 +113,40 @@ async fn sleeping(pool: &PgPool) -> i64 {
     sqlx::query_scalar(sleeping).fetch_one(pool).await.unwrap()
 }
 
-/// R67, fault 38
+#[event_handler(consumer = "tests.beside")]
+async fn beside(tx: &mut Tx<'_, Postgres>, order: Delivery<Confirmed>) -> HandlerResult {
+    Ok(effect::<Postgres>(tx, order.n).await?)
+}
+
+/// R67, fault 38. For ten minutes in the long run. Another handler handles what it gets, the application gets
+/// a connection, and no lease is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_38_a_statement_that_does_not_end_takes_no_more_connections_than_its_handler_has_permits() {
     let world = World::<Postgres>::new().await;
-    publish(&world, 0..12).await;
     let pool = PgPoolOptions::new().max_connections(8).acquire_timeout(Duration::from_secs(1));
     let pool = pool.connect(world.url()).await.unwrap();
     let store = Store::new(pool.clone(), SERVICE).unwrap();
-    let mut most = 0;
-    run_until(Consumer::new(store, ()).handler::<sleeps>(), async || {
+    let consumer = Consumer::new(store, ()).handler::<sleeps>().handler::<beside>();
+    let (began, duration) = (Instant::now(), long::or(Duration::from_secs(600), Duration::from_secs(10)));
+    let (mut n, mut most, mut waited) = (0, 0, Instant::now());
+    let mut latest = Duration::ZERO;
+    run_until(consumer, async || {
         drop(pool.acquire().await.expect("the application gets a connection within 1 s"));
         most = most.max(sleeping(world.pool()).await);
-        world.rows("attempts").await == 12
+        if world.effects().await.len() as i64 == n {
+            latest = latest.max(if n == 0 { latest } else { waited.elapsed() });
+            publish(&world, 2 * n..2 * n + 2).await;
+            let mut tx = world.begin().await.unwrap();
+            world.outbox().publish(&mut tx, &Confirmed { n }).await.unwrap();
+            tx.commit().await.unwrap();
+            (n, waited) = (n + 1, Instant::now());
+        }
+        began.elapsed() > duration && most > 0
     })
     .await;
+    println!("{n} beside it, the latest after {latest:?}; {most} sessions sleep at most");
     assert!((1..=2).contains(&most), "{most} sessions");
+    assert_eq!(world.number("SELECT max(epoch) FROM twinbox.cursors").await, 1, "a lease was lost");
 }
 
 #[event_handler(consumer = "tests.endless", timeout = "300ms", concurrency = 2)]
@@ -185,6 +205,42 @@ async fn is_without_power<DB: TestDb>() {
     assert_eq!(outcome.await, DeliveryOutcome::Handled);
     assert_eq!(world.effects().await, [1]);
     held.abort();
+}
+
+/// The same for all deliveries that a consumer has in its handlers: another process handles them.
+async fn is_without_power_in_its_handlers<DB: TestDb>() {
+    const DELIVERIES: i64 = 8;
+    let world = World::<DB>::new().await;
+    let proxy = Proxy::start(postgres_address(world.url())).await.unwrap();
+    let pool = PoolOptions::<DB>::new().max_connections(12).connect(&through(world.url(), &proxy)).await;
+    let store = Store::new(pool.unwrap(), SERVICE).unwrap();
+    let (gate, mut entries) = Gate::new();
+    let powerless = Consumer::new(store, gate).handler::<waits>();
+    let powerless = tokio::spawn(powerless.run(CancellationToken::new()));
+    publish(&world, 0..DELIVERIES).await;
+    for _ in 0..DELIVERIES {
+        in_time(entries.recv()).await.unwrap();
+    }
+    proxy.freeze();
+    let frozen = Instant::now();
+    let another = Consumer::new((*world).clone(), ()).handler::<takes_over>();
+    run_until(another, async || world.rows("inbox").await == DELIVERIES).await;
+    println!("{}: handled {:?} after the loss of power", DB::NAME, frozen.elapsed());
+    assert_eq!(world.effects().await, Vec::from_iter(0..DELIVERIES));
+    powerless.abort();
+}
+
+/// R67
+#[tokio::test(flavor = "multi_thread")]
+async fn another_process_handles_what_a_process_without_power_has_in_its_handlers() {
+    is_without_power_in_its_handlers::<Postgres>().await;
+}
+
+/// R67
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn another_process_handles_what_a_process_without_power_has_in_its_handlers_on_mysql() {
+    is_without_power_in_its_handlers::<sqlx::MySql>().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,6 +21,7 @@ use twinbox::{
 
 const RETRY: RetryPolicy = RetryPolicy::listed(&[Duration::from_millis(10); 4]);
 const SINGLE: &str = "tests.silence";
+const ORDERED_CONSUMER: &str = "tests.silence_ordered";
 /// Messages of each feed.
 const KINDS: i64 = 8;
 /// The places of batches and of ordered handlers among the effects.
@@ -70,7 +71,10 @@ async fn feed(world: &World<Postgres>, n: i64) {
     tx.commit().await.unwrap();
     let ops = Ops::new(world.owner());
     let filter = DeadLetterFilter { consumer: Some(SINGLE.to_owned()), ..DeadLetterFilter::default() };
+    let ordered =
+        DeadLetterFilter { consumer: Some(ORDERED_CONSUMER.to_owned()), ..DeadLetterFilter::default() };
     match n % 8 {
+        0 | 2 => act_on_dead_letters(&ops, &ordered, DeadLetterAction::Redrive, false).await,
         1 => act_on_dead_letters(&ops, &filter, DeadLetterAction::Redrive, false).await,
         3 => act_on_dead_letters(&ops, &filter, DeadLetterAction::Redrive, true).await,
         5 if is_done(world, n - 4).await => {

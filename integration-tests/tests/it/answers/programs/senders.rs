@@ -4,6 +4,7 @@ use crate::support::{
     effects::{QUICK, WELCOME, mail},
     relay::{Target, n_payload},
     stores::{Placed, World},
+    wait::{Pause, pause},
 };
 use async_nats::jetstream::stream;
 use futures::{StreamExt as _, future::BoxFuture};
@@ -30,7 +31,7 @@ use twinbox::{
     },
     relay::{DelayedMessageMover, OnExhausted, Relay, RelayOptions},
 };
-use twinbox_testkit::vendor::FakeVendor;
+use twinbox_testkit::vendor::{FakeVendor, VendorAnswer};
 use uuid::Uuid;
 
 /// A relay to a stream that takes neither large messages nor those of one type.
@@ -135,6 +136,16 @@ pub(in super::super) struct EffectDispatcher {
     planned: Mutex<HashMap<i64, Uuid>>,
 }
 
+impl EffectDispatcher {
+    async fn undo(&self, world: &World<Postgres>, n: i64) {
+        let (effects, source) = (Effects::new(world), self.planned.lock().unwrap()[&n]);
+        let sent = effects.find(source, WELCOME).await.unwrap().unwrap();
+        let mut tx = world.begin().await.unwrap();
+        effects.compensate(&mut tx, sent.id, "email.sorry", mail("sorry")).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+}
+
 impl Program for EffectDispatcher {
     const NAME: &str = "dispatcher of side effects";
 
@@ -159,14 +170,24 @@ impl Program for EffectDispatcher {
         }
         tx.commit().await.unwrap();
         self.planned.lock().unwrap().insert(n, source);
+        if n % 8 == 5 {
+            self.vendor.answer_next([VendorAnswer::RetryAfter(429, 1)]);
+        }
+        if n % 4 == 3 && self.is_done(world, n - 2).await {
+            self.undo(world, n - 2).await;
+        }
     }
 
     async fn is_done(&self, world: &World<Postgres>, n: i64) -> bool {
         let source = self.planned.lock().unwrap()[&n];
         let effect = Effects::new(world).find(source, WELCOME).await.unwrap();
-        effect.is_some_and(|effect| effect.state == EffectState::Confirmed)
+        let is_sent = [EffectState::Confirmed, EffectState::Compensated];
+        effect.is_some_and(|effect| is_sent.contains(&effect.state))
     }
 }
+
+/// The lease of runs: one that takes so long is renewed.
+const LEASE: Duration = Duration::from_secs(3);
 
 /// The runner of jobs.
 pub(in super::super) struct Jobs {
@@ -192,7 +213,12 @@ impl Program for Jobs {
     fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()> {
         let asked = Job::new("asked", "0 0 1 1 *").unwrap().handler(async |_| Ok(()));
         let scheduled = Job::new("scheduled", "* * * * *").unwrap().handler(async |_| Ok(()));
-        let runner = JobRunner::new(&store).job(asked).job(scheduled).poll(Duration::from_millis(10));
+        let slow = Job::new("slow", "* * * * *").unwrap().handler(async |_| {
+            pause(Pause::Work, LEASE).await;
+            Ok(())
+        });
+        let runner = JobRunner::new(&store).job(asked).job(scheduled).job(slow).lease(LEASE);
+        let runner = runner.poll(Duration::from_millis(10));
         Box::pin(async move { runner.run(stop).await.unwrap() })
     }
 

@@ -1,0 +1,223 @@
+//! Calls that need something to be there which is seldom there. Each puts it there first: once a statement has
+//! failed, the clock of a test runs ahead, and other connections would not be waited for.
+use super::calls;
+use crate::support::{
+    effects::{WELCOME, mail},
+    operations::{LONG, asked, key, policy},
+    stores::{Placed, World},
+    wait::{Pause, pause},
+};
+use sqlx::{AssertSqlSafe, Postgres};
+use std::{slice::from_ref, time::Duration};
+use twinbox::{
+    Draft, Error, Message, Timestamp,
+    effects::{
+        EffectId, Effects,
+        drift::{Drift, Expectation, Sweep},
+        jobs::Jobs,
+    },
+    inbox::InboxClaim,
+    log::{Log, OnMaxLag, Reader, ReaderOptions, Retention, Shares, Standby, StartPosition},
+    operation::{OperationPolicy, OperationStart},
+    ops::{
+        Ops,
+        dead_letters::{DeadLetterAction, DeadLetterFilter},
+        effects::{Change, EffectFilter, Resolution},
+        replays::{NewReplay, Selection},
+    },
+};
+use uuid::Uuid;
+
+const CONSUMER: &str = "tests.silence";
+
+fn fresh() -> String {
+    Uuid::now_v7().to_string()
+}
+
+fn message() -> Message {
+    Draft::of(&Placed { n: 1 }).unwrap().into_message("shop")
+}
+
+async fn execute(world: &World<Postgres>, sql: String) {
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(world.owner().pool()).await.unwrap();
+}
+
+/// Handles a message.
+async fn handled(world: &World<Postgres>, consumer: &str) -> Message {
+    // One as old as the last that was purged may have been handled.
+    let message = Message { time: world.now().await.unwrap(), ..message() };
+    let claimed = world.inbox(consumer).claim(&message, false).await.unwrap();
+    let InboxClaim::Open(attempt) = claimed else { panic!("it is new") };
+    attempt.commit().await.unwrap();
+    message
+}
+
+/// The name of the relay's destination.
+async fn destination(world: &World<Postgres>) -> String {
+    let readers = Ops::new(world.owner()).readers().await.unwrap();
+    let relays = readers.into_iter().map(|reader| reader.name).find(|name| !name.starts_with("consumer:"));
+    relays.expect("a relay ran")
+}
+
+/// What an answer refuses because of the state of the log or of a thing is an answer too.
+fn answered<T>(done: Result<T, Error>) -> Result<(), Error> {
+    match done {
+        Err(error) if error.is_transient() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Plans an effect and gives it a state. Returns its place.
+async fn effect_that(world: &World<Postgres>, state: &str) -> i64 {
+    let (effects, source) = (Effects::new(world), Uuid::now_v7());
+    let mut tx = world.begin().await.unwrap();
+    effects.plan(&mut tx, source, WELCOME, mail("hello")).await.unwrap();
+    tx.commit().await.unwrap();
+    let position = effects.find(source, WELCOME).await.unwrap().unwrap().position;
+    let set = format!("UPDATE twinbox.side_effects SET state = '{state}' WHERE position = {position}");
+    execute(world, set).await;
+    position
+}
+
+calls! {
+    "readers that begin elsewhere": |store, _world| {
+        let beginning = Timestamp::from_micros(0);
+        for start in [StartPosition::IfEmpty, StartPosition::Now, StartPosition::At(beginning)] {
+            let options = ReaderOptions::new().start(start);
+            match Reader::open(store, &fresh(), Uuid::now_v7(), options).await {
+                Ok(opened) => opened.expect("nobody else reads").close().await?,
+                Err(error) => answered(Err::<(), _>(error))?,
+            }
+        }
+        Ok(())
+    }
+    "a relay that waits for the lease of another": |store, world| {
+        let destination = destination(world).await;
+        let lease = format!(
+            "UPDATE twinbox.cursors SET owner = gen_random_uuid(), owned = 9, wished_by = NULL,
+                lease_until = now() + interval '1 hour', wished_until = 'epoch'
+            WHERE destination = '{destination}'"
+        );
+        execute(world, lease).await;
+        let standby = Standby::new(store, &destination, Uuid::now_v7(), LONG, Shares::new());
+        standby.look().await.map(drop)
+    }
+    "starts of a message": |store, _world| {
+        let (inbox, id) = (store.inbox("tests.starts"), message().message_id());
+        inbox.record_start(id).await?;
+        inbox.record_lone_start(id).await?;
+        inbox.open_starts(id).await?;
+        inbox.end_starts(&[id]).await
+    }
+    "claims that are old": |store, world| {
+        handled(world, "tests.purged").await;
+        store.inbox("tests.purged").purge(Duration::ZERO).await.map(drop)
+    }
+    "a redrive that is given back": |store, world| {
+        let ops = Ops::new(world.owner());
+        let filter = DeadLetterFilter { consumer: Some(CONSUMER.to_owned()), ..DeadLetterFilter::default() };
+        let groups = ops.dead_letter_groups(&filter).await.unwrap();
+        ops.redrive(&[groups[0].newest.id.clone()], Duration::ZERO).await.unwrap();
+        let inbox = store.inbox(CONSUMER);
+        for redrive in inbox.take_redrives(false, 10, Duration::ZERO).await? {
+            inbox.give_back_redrive(&redrive, Duration::ZERO).await?;
+        }
+        Ok(())
+    }
+    "dead letters of a destination": |store, world| {
+        let (ops, destination) = (Ops::new(store), destination(world).await);
+        let dead = format!(
+            "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key, attempts,
+                next_attempt_at, first_error, last_error, fingerprint)
+            SELECT '{destination}', position, key, type, 'dead', false, 1, now(), 'no', 'no', 'no'
+            FROM twinbox.outbox
+            ORDER BY position DESC
+            LIMIT 1
+            ON CONFLICT (destination, position) DO UPDATE SET state = 'dead', blocks_key = false"
+        );
+        execute(world, dead).await;
+        let destination = Some(destination);
+        let filter = DeadLetterFilter { destination, ..DeadLetterFilter::default() };
+        let groups = ops.dead_letter_groups(&filter).await?;
+        let newest = &groups[0].newest;
+        ops.dead_letter(&newest.id).await?;
+        ops.dead_letter_message(&newest.id).await?;
+        ops.redrive(from_ref(&newest.id), Duration::ZERO).await.map(drop)
+    }
+    "a group of dead letters": |store, world| {
+        let ops = Ops::new(store);
+        let destination = Some(destination(world).await);
+        let of_destination = DeadLetterFilter { destination, ..DeadLetterFilter::default() };
+        let consumer = Some(CONSUMER.to_owned());
+        let of_consumer = DeadLetterFilter { consumer, ..DeadLetterFilter::default() };
+        for filter in [of_destination, of_consumer] {
+            let fingerprint = Some("f".to_owned());
+            let of_group = DeadLetterFilter { fingerprint, ..filter };
+            ops.plan_bulk_action(DeadLetterAction::Discard, &of_group).await?;
+        }
+        Ok(())
+    }
+    "a replay": |store, world| {
+        let ops = Ops::new(store);
+        let destination = destination(world).await;
+        let plan = ops.plan_replay(&destination, &Selection::new()).await?;
+        let made = ops.make_replay(&plan, NewReplay::resend("ada")).await;
+        let Ok(made) = made else { return answered(made) };
+        ops.replay(made.id).await?;
+        answered(ops.cancel_replay(made.id).await)
+    }
+    "a reader that lags": |store, world| {
+        let opened = Reader::open(world, &fresh(), Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
+        opened.expect("nobody else reads").close().await.unwrap();
+        let retention = Retention::new(Duration::ZERO).max_lag(Duration::ZERO, OnMaxLag::Detach);
+        Log::new(store).purge(retention).await.map(drop)
+    }
+    "redact what is delayed": |store, world| {
+        let key = fresh();
+        let later = Draft::raw("orders.placed", 1, "{}").key(key.clone());
+        let mut tx = world.begin().await.unwrap();
+        let later = later.not_before(Timestamp::from_micros(i64::MAX / 2));
+        world.outbox().publish_draft(&mut tx, later).await.unwrap();
+        tx.commit().await.unwrap();
+        Ops::new(store).redact(&key).await.map(drop)
+    }
+    "too many keys of one caller": |store, _world| {
+        let policy = OperationPolicy { live_max: Some(1), ..policy(Duration::ZERO) };
+        let keys = store.idempotency_keys();
+        keys.begin(&key(&fresh()), &asked("1"), &policy).await.map(drop)
+    }
+    "a lease that is renewed": |store, _world| {
+        const LEASE: Duration = Duration::from_millis(300);
+        let keys = store.idempotency_keys();
+        let begun = keys.lease(&key(&fresh()), &asked("1"), &policy(Duration::ZERO), LEASE).await?;
+        let OperationStart::Open(lease) = begun else { panic!("the key is new") };
+        pause(Pause::Work, LEASE).await;
+        lease.release().await
+    }
+    "a job that nobody runs": |store, _world| { answered(Jobs::new(store).run_now("nobody's").await) }
+    "effects in trouble": |store, world| {
+        let ops = Ops::new(store);
+        let unknown = effect_that(world, "unknown").await;
+        let failed = effect_that(world, "failed").await;
+        for state in ["unknown", "failed"] {
+            let filter = EffectFilter { state: Some(state.to_owned()), ..EffectFilter::default() };
+            ops.effects(&filter, None, 10).await?;
+        }
+        let applied = Change::Resolve(Resolution::Applied);
+        answered(ops.change_effect(EffectId::Position(unknown), applied, "seen").await)?;
+        answered(ops.change_effect(EffectId::Position(failed), Change::Retry, "again").await)
+    }
+    "drift that was mended": |store, world| {
+        const PAID: Expectation =
+            Expectation::exactly(1).of(WELCOME).per("mended").after(Duration::ZERO, "at");
+        execute(world, format!(
+            "CREATE TABLE IF NOT EXISTS mended (id uuid PRIMARY KEY, at timestamptz DEFAULT now());
+            GRANT SELECT ON mended TO PUBLIC;
+            INSERT INTO mended VALUES ('{}')", Uuid::now_v7()
+        )).await;
+        let drift = |store| Drift::new(store).expect(PAID);
+        drift(world.owner())?.run_once(Sweep::Full).await.unwrap();
+        execute(world, "DELETE FROM mended".to_owned()).await;
+        drift(store)?.run_once(Sweep::Full).await.map(drop)
+    }
+}
