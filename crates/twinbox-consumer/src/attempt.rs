@@ -76,7 +76,10 @@ pub(crate) async fn attempt<DB: Dialect, S>(
     // While a message runs alone, every other handler of the process waits.
     let repeats_max = if start.is_alone() { 0 } else { REPEATS_MAX };
     let outcome = repeat_after_contention(context, handler, message, redelivered, repeats_max).await;
-    if outcome == DeliveryOutcome::Handled {
+    if matches!(
+        outcome,
+        DeliveryOutcome::Handled | DeliveryOutcome::Duplicate | DeliveryOutcome::DeadLettered { .. }
+    ) {
         context.lost_sessions.remove(message.message_id());
     }
     if start.is_recorded {
@@ -112,6 +115,16 @@ async fn repeat_after_contention<DB: Dialect, S>(
                 redelivered = true;
                 tracing::debug!(consumer = handler.policy.consumer, error, repeats, "repeating the attempt");
                 tokio::time::sleep(Duration::from_millis(10 << repeats).mul_f64(retry::random())).await;
+            }
+            // The next delivery finds out whether the last commit happened.
+            Err(RepeatAtOnce(error)) if context.lost_sessions.are_many(message.message_id()) => {
+                return match context.inbox.record_failure(message, &error).await {
+                    Ok(failures) => {
+                        let delay = handler.policy.retry.delay(failures, retry::random()).min(DELAY_MAX);
+                        DeliveryOutcome::Retried { delay, counted: true, error }
+                    }
+                    Err(error) => DeliveryOutcome::from_store_error_or_redeliver(&error),
+                };
             }
             Err(RepeatAtOnce(error)) => {
                 let delay = handler.policy.retry.delay(1, retry::random());
@@ -158,7 +171,10 @@ async fn attempt_once<DB: Dialect, S>(
             crash::point("consumer.after_commit");
             Ok(DeliveryOutcome::Handled)
         }
-        Err(AttemptError::InDoubt(error)) => Err(RepeatAtOnce(error.to_string())),
+        Err(AttemptError::InDoubt(error)) => {
+            context.lost_sessions.add(message.message_id());
+            Err(RepeatAtOnce(error.to_string()))
+        }
         Err(AttemptError::Undecodable(error)) => {
             let error = HandlerError::reject(error).to_string();
             dead_letter(context, message, DeadReason::Undecodable, &error, failures).await

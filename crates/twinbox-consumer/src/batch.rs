@@ -140,6 +140,7 @@ async fn attempt_batch_once<DB: Dialect, S>(
             Err(error) => return Err(BatchError::Failed(error.into_handler_error().to_string())),
         }
         for n in claimed {
+            context.lost_sessions.remove(messages[n].message_id());
             outcomes[n] = DeliveryOutcome::Handled;
         }
     }

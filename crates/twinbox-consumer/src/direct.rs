@@ -54,10 +54,11 @@ pub async fn unfinished<DB: Dialect, S, H: EventHandler<DB, S>>(
     }
 }
 
-/// Returns whether the handler `H` takes batches. For the test harness.
+/// Returns how many messages the handler `H` takes at most. For the test harness.
 #[doc(hidden)]
-pub fn takes_batches<DB: Dialect, S, H: EventHandler<DB, S>>() -> bool {
-    matches!(H::handler().run, Run::Batch(_))
+pub fn batch_max<DB: Dialect, S, H: EventHandler<DB, S>>() -> usize {
+    let handler = H::handler();
+    if matches!(handler.run, Run::Batch(_)) { handler.policy.batch } else { 1 }
 }
 
 /// Runs the handler `H` in a transaction that other handlers use as well. Only a handler of batches takes

@@ -98,7 +98,7 @@ pub use status::{ConsumerState, ConsumerStatus, Status};
 #[doc(hidden)]
 pub mod private {
     pub use crate::{
-        direct::{run_within, takes_batches, unfinished},
+        direct::{batch_max, run_within, unfinished},
         handler::{HandlerFuture, TxFor},
     };
 }

@@ -11,7 +11,7 @@ use twinbox_core::MessageId;
 
 /// How many sessions a message may lose in one process. Each more is a failure.
 const UNCOUNTED_MAX: u32 = 3;
-/// More messages than a process has in its handlers. Beyond, all are forgotten.
+/// How many messages are remembered. Beyond, all are forgotten.
 const MESSAGES_MAX: usize = 10_000;
 
 /// How many sessions each message has lost.
@@ -30,7 +30,12 @@ impl LostSessions {
         Some(*of_message).filter(|lost| *lost <= UNCOUNTED_MAX)
     }
 
-    /// Forgets a message that was handled.
+    /// Whether a message has lost so many that each more is a failure.
+    pub(crate) fn are_many(&self, message: MessageId) -> bool {
+        self.lock().get(&message).is_some_and(|lost| *lost > UNCOUNTED_MAX)
+    }
+
+    /// Forgets a message that has come to its end.
     pub(crate) fn remove(&self, message: MessageId) {
         self.lock().remove(&message);
     }
@@ -53,6 +58,7 @@ mod tests {
         let (sessions, [one, other]) = (LostSessions::default(), [1, 2].map(message));
         let lost = [(); 5].map(|()| sessions.add(one));
         assert_eq!(lost, [Some(1), Some(2), Some(3), None, None]);
+        assert!(sessions.are_many(one) && !sessions.are_many(other));
         assert_eq!(sessions.add(other), Some(1));
         sessions.remove(one);
         assert_eq!(sessions.add(one), Some(1));

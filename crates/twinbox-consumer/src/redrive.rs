@@ -137,6 +137,7 @@ async fn attempt<DB: Dialect, S>(
     redrive: &Redrive,
 ) -> DeliveryOutcome {
     let (inbox, policy, dead_letter) = (context.inbox, handler.policy, &redrive.dead_letter);
+    let id = dead_letter.message.message_id();
     let handler_lock = context.store.engine().handler_lock();
     let _shared = match context.unless_stopped(handler_lock.read()).await {
         Ok(shared) => shared,
@@ -155,16 +156,17 @@ async fn attempt<DB: Dialect, S>(
     crash::point("consumer.before_redrive_commit");
     let error = match finish(attempt, result).await {
         Ok(()) => {
-            context.lost_sessions.remove(dead_letter.message.message_id());
+            context.lost_sessions.remove(id);
             return DeliveryOutcome::Handled;
         }
         // Without a commit the dead letter still exists, and is taken again.
-        Err(AttemptError::InDoubt(error)) => return RepeatAtOnce(error.to_string()).into(),
+        Err(AttemptError::InDoubt(error)) if context.lost_sessions.add(id).is_some() => {
+            return RepeatAtOnce(error.to_string()).into();
+        }
         Err(error) => error.into_handler_error(),
     };
     let may_pass = if error.is_outage() {
-        let message = dead_letter.message.message_id();
-        !context.store.is_reachable().await || context.lost_sessions.add(message).is_some()
+        !context.store.is_reachable().await || context.lost_sessions.add(id).is_some()
     } else {
         error.is_contention() && !error.is_elsewhere()
     };

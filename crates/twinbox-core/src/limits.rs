@@ -37,7 +37,7 @@ pub const ERROR_BYTES_MAX: usize = 2 * 1024;
 /// The longest time that a message may be ahead of the moment when its broker stored it. An inbox keeps a
 /// claim until the time of its message is past.
 pub const TIME_AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
-/// The longest duration of an option, a hundred years: every clock can add it.
+/// The longest duration of an option, a hundred years: it can be added to any time.
 pub const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Returns the duration, or [`DURATION_MAX`] if it is longer.

@@ -145,7 +145,7 @@ impl<DB: Dialect> IdemLease<DB> {
     /// # Errors
     /// The same as for [`save`](Self::save).
     pub async fn begin(&self) -> Result<IdemTx<DB>, Error> {
-        let permit = self.lease().handler_permit().await?;
+        let permit = self.lease().request_permit().await?;
         let operation = self.handover.noting_lost_lease(self.lease().begin().await)?;
         Ok(IdemTx::new(self.handover.borrow_begun(operation, permit).await, self.handover.clone()))
     }

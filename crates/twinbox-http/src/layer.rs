@@ -114,8 +114,8 @@ impl<DB: Dialect> Call<DB> {
             Err(NoTurn::Mismatch) => return self.refuse(&Problem::Mismatch),
         };
         // A handler under a lease takes one when it begins its transaction.
-        let _permit = match self.settings.lease {
-            None => match self.settings.store.engine().handler_permit().await {
+        let permit = match self.settings.lease {
+            None => match self.settings.store.engine().request_permit().await {
                 Ok(permit) => Some(permit),
                 Err(error) => return self.store_failed(&error),
             },
@@ -124,6 +124,7 @@ impl<DB: Dialect> Call<DB> {
         crash::point("request.before_claim");
         let begun = self.settings.claim(&request, wait.saturating_sub(started.elapsed())).await;
         self.record_key_wait(started.elapsed());
+        let _permit = permit.filter(|_| matches!(begun, Ok(OperationStart::Open(_))));
         match begun {
             Ok(OperationStart::Open(claim)) => {
                 turn.set_running(request.fingerprint);
@@ -168,7 +169,7 @@ impl<DB: Dialect> Call<DB> {
         content: BufferedRequest,
         mut parts: Parts,
     ) -> Response<Body> {
-        let _permit = match self.settings.store.engine().handler_permit().await {
+        let _permit = match self.settings.store.engine().request_permit().await {
             Ok(permit) => permit,
             Err(error) => return self.store_failed(&error),
         };

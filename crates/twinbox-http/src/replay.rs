@@ -5,7 +5,7 @@ use axum::{
     body::{Body, Bytes, HttpBody as _},
     http::{HeaderMap, HeaderValue, Response, StatusCode, header, request::Parts},
 };
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use tokio::time::timeout;
 use twinbox_sql::{
     Dialect,
@@ -77,12 +77,12 @@ impl<DB: Dialect> Call<DB> {
 /// Reads a body, and returns its bytes, unless trailers follow them, which are not stored.
 async fn read(body: Body, bytes_max: usize) -> Result<(Option<Bytes>, Body), BoxError> {
     let collected = Limited::new(body, bytes_max).collect().await?;
-    let trailers = collected.trailers().cloned();
+    // A body of known length would be sent without them.
+    if collected.trailers().is_some_and(|trailers| !trailers.is_empty()) {
+        return Ok((None, Body::new(collected)));
+    }
     let bytes = collected.to_bytes();
-    Ok(match trailers {
-        None => (Some(bytes.clone()), Body::from(bytes)),
-        Some(trailers) => (None, Body::new(Full::new(bytes).with_trailers(async { Some(Ok(trailers)) }))),
-    })
+    Ok((Some(bytes.clone()), Body::from(bytes)))
 }
 
 /// Adds the stored headers that the response does not have.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 use twinbox_core::{Timestamp, limits::bounded};
 use twinbox_sql::replay::Replay;
 
-/// The shortest lease. With a shorter one a database would never answer within it.
+/// The shortest lease. One slow answer of the database would cost a shorter one.
 pub const LEASE_MIN: Duration = Duration::from_secs(1);
 
 /// The most messages of a page, which is one statement's read of the log.

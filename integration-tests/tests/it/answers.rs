@@ -297,13 +297,29 @@ async fn outlast_all(faults: &[Fault]) -> Report {
 }
 
 /// Statements without a fault here, and why.
-const UNTRIED: &[(&str, &str)] = &[];
+const UNTRIED: &[(&str, &str)] = &[
+    ("bulk_actions.fail", "for an action that no version can read"),
+    ("deliveries.postpone", "for a parked delivery that fails once more"),
+    ("destination_queue.delete", "for a parked message that has been sent"),
+    ("effects.name", "for an effect that was planned in SQL"),
+    ("jobs.give_up", "for a run whose process has died"),
+    ("redaction.deliveries", "for a parked delivery of the key"),
+    ("setup.record_migration", "migrations are interrupted in tests of their own"),
+    ("setup.set_service", "by a migration alone"),
+];
+/// How many statements of programs, and tasks, the usual run may miss: some are rare.
+const RARE: usize = 4;
 
 fn statements() -> BTreeSet<String> {
     let pool = Pool::<Postgres>::connect_lazy("postgres://localhost").unwrap();
     let store = Store::new(pool, SERVICE).unwrap();
     let named = store.engine().sql().named().into_iter();
     named.filter(|(_, statement)| !statement.is_absent()).map(|(name, _)| name).collect()
+}
+
+fn of_programs() -> BTreeSet<String> {
+    let areas = programs::OF_PROGRAMS.iter();
+    areas.flat_map(|(area, names)| names.iter().map(move |name| format!("{area}.{name}"))).collect()
 }
 
 /// One fault in the usual run, and all in the long one. The programs at the same time as the calls, because
@@ -322,19 +338,21 @@ fn a_statement_that_is_not_answered_holds_up_nothing_else() {
     let has_started = |task: &TaskName| task.started() > before[*task as usize];
     let not_started = TaskName::ALL.iter().filter(|task| !has_started(task) && !ELSEWHERE.contains(task));
     let _entered = runtime.enter();
-    let untried = statements().into_iter().filter(|statement| {
-        !report.failed.contains(statement) && UNTRIED.iter().all(|(known, _)| known != statement)
-    });
-    let untried = Vec::from_iter(untried.map(|statement| format!("{statement}: no fault has met it")));
-    let not_started = Vec::from_iter(not_started.map(|task| format!("{task:?}: no program starts it")));
+    let is_known = |statement: &String| UNTRIED.iter().any(|(known, _)| known == statement);
+    let missed = statements().into_iter().filter(|name| !report.failed.contains(name) && !is_known(name));
+    let (rare, untried) = missed.partition::<Vec<_>, _>(|name| of_programs().contains(name));
+    let not_started = Vec::from_iter(not_started);
     println!(
-        "{} tasks, {} statements, {} faults, untried {untried:?}, {not_started:?}",
+        "{} tasks, {} statements, {} faults; missed: {rare:?} {untried:?} {not_started:?}",
         TaskName::ALL.iter().filter(|task| has_started(task)).count(),
         report.failed.len(),
         report.faults,
     );
     if std::env::var_os(ONLY).is_none() {
-        report.problems.extend(untried.into_iter().chain(not_started));
+        report.problems.extend(untried.iter().map(|name| format!("{name}: no fault meets it")));
+        if rare.len() + not_started.len() > long::or(0, RARE) {
+            report.problems.push(format!("{rare:?}, {not_started:?}: no program comes to them"));
+        }
     }
     assert!(report.problems.is_empty(), "{:#?}", report.problems);
 }

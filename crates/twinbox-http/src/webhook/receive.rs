@@ -82,7 +82,7 @@ impl<DB: Dialect> Endpoint<DB> {
         let Self { provider, name: endpoint, .. } = &*self;
         let receipt =
             WebhookReceipt { provider, endpoint, id, payload: &body, secret_index: signature.secret_index };
-        let _permit = match self.store.engine().handler_permit().await {
+        let _permit = match self.store.engine().request_permit().await {
             Ok(permit) => permit,
             Err(error) => return self.store_failed(&error),
         };

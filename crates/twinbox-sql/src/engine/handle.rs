@@ -44,8 +44,15 @@ struct Shared {
     writer: Option<Arc<Semaphore>>,
     has_no_pooler: AtomicBool,
     handler_lock: RwLock<()>,
-    handler_permits: Arc<Semaphore>,
+    handler_permits: Semaphore,
+    request_permits: Arc<Semaphore>,
     state: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+}
+
+/// All but two connections, but at least half of a small pool.
+fn request_permits(connections: usize) -> usize {
+    let left = CONNECTIONS_LEFT.min(connections.saturating_sub(1) / 2);
+    (connections - left).clamp(1, Semaphore::MAX_PERMITS)
 }
 
 impl<DB: Dialect> Engine<DB> {
@@ -57,7 +64,8 @@ impl<DB: Dialect> Engine<DB> {
             writer: DB::ONE_WRITER.then(|| writer::permit(DB::file_of(&pool))),
             has_no_pooler: AtomicBool::new(false),
             handler_lock: RwLock::default(),
-            handler_permits: Arc::new(Semaphore::new(permits)),
+            handler_permits: Semaphore::new(permits),
+            request_permits: Arc::new(Semaphore::new(request_permits(connections))),
             state: Mutex::default(),
         };
         Self { pool, catalog: Arc::new(catalog), shared: Arc::new(shared) }
@@ -94,19 +102,20 @@ impl<DB: Dialect> Engine<DB> {
         &self.shared.handler_lock
     }
 
-    /// Returns the semaphore that bounds how many connections the handlers of all consumers and requests use.
-    /// The other connections are for leases, for the records after an attempt, and for what a handler asks
-    /// the pool for.
+    /// Returns the semaphore that bounds how many connections the handlers of all consumers use. The other
+    /// connections are for leases, for the records after an attempt, and for the application.
     pub fn handler_permits(&self) -> &Semaphore {
         &self.shared.handler_permits
     }
 
-    /// Waits for one of these permits, as long as the pool would wait for a connection.
+    /// Waits for a permit for the connection of a request, as long as the pool would wait for one. They bound
+    /// how many connections requests use; the others are for what a handler asks the pool for. Consumers have
+    /// their own, so that a busy one lets requests pass.
     ///
     /// # Errors
     /// None was free in time.
-    pub async fn handler_permit(&self) -> Result<OwnedSemaphorePermit, Error> {
-        let permit = self.shared.handler_permits.clone().acquire_owned();
+    pub async fn request_permit(&self) -> Result<OwnedSemaphorePermit, Error> {
+        let permit = self.shared.request_permits.clone().acquire_owned();
         let permit = tokio::time::timeout(self.pool.options().get_acquire_timeout(), permit).await;
         Ok(permit.ok().and_then(Result::ok).ok_or(sqlx::Error::PoolTimedOut)?)
     }

@@ -182,9 +182,9 @@ impl<DB: Dialect> OperationLease<DB> {
 
     /// Waits for a permit for the connection of a handler's last transaction, as long as the pool would.
     #[doc(hidden)]
-    pub async fn handler_permit(&self) -> Result<OwnedSemaphorePermit, Error> {
+    pub async fn request_permit(&self) -> Result<OwnedSemaphorePermit, Error> {
         self.held.check_not_ending()?;
-        self.held.engine.handler_permit().await
+        self.held.engine.request_permit().await
     }
 
     /// Begins the last transaction of the operation, which commits its writes together with the response.

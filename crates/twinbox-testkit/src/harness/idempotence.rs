@@ -17,8 +17,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
     /// 3. The acknowledgement is lost, and the message arrives twice more. No row may change.
     ///
     /// After steps 1 and 3 it compares all rows of the database and the [watched](Self::watch) lines, after
-    /// step 2 the number of rows. It waits for the tasks that the handler has spawned, up to a second each
-    /// time. The inbox protects all rows that the handler writes with its `tx`. So a
+    /// step 2 the number of rows. It waits for tasks that the handler has spawned in this runtime, up to a
+    /// second each time. The inbox protects all rows that the handler writes with its `tx`. So a
     /// difference was written with another connection, or outside the database. The event is handled when
     /// this returns.
     ///
@@ -97,12 +97,17 @@ impl Tasks {
     /// Counts them when those that are about to end have ended.
     async fn count() -> Self {
         let metrics = Handle::current().metrics();
-        let mut least = metrics.num_alive_tasks();
-        for _ in 0..20 {
-            sleep(Duration::from_millis(1)).await;
-            least = least.min(metrics.num_alive_tasks());
-        }
-        Self(least)
+        let (mut count, mut looks) = (metrics.num_alive_tasks(), 0);
+        let steady = async {
+            while looks < 20 {
+                sleep(Duration::from_millis(1)).await;
+                let now = metrics.num_alive_tasks();
+                looks = if now == count { looks + 1 } else { 0 };
+                count = now;
+            }
+        };
+        let _ = timeout(Self::ENDS_WITHIN, steady).await;
+        Self(count)
     }
 
     /// Waits until those that began since have ended. What they write late is seen then.

@@ -6,7 +6,7 @@ use super::{
 use std::{collections::BTreeSet, fmt};
 use twinbox_consumer::{
     EventHandler,
-    private::{run_within, takes_batches},
+    private::{batch_max, run_within},
 };
 use twinbox_core::{BoxFuture, Message};
 use twinbox_sql::{
@@ -34,12 +34,13 @@ pub struct AnyOrder<'h, DB: Dialect, S> {
     harness: &'h Harness<DB, S>,
     deliveries: Vec<Delivery<DB, S>>,
     left_out: BTreeSet<String>,
+    one_by_one: bool,
 }
 
 struct Delivery<DB: Dialect, S> {
     consumer: &'static str,
     message: Message,
-    takes_batches: bool,
+    batch_max: usize,
     run: Run<DB, S>,
 }
 
@@ -50,7 +51,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
     /// harness.any_order().event::<track>(placed).event::<track>(paid).assert().await;
     /// ```
     pub fn any_order(&self) -> AnyOrder<'_, DB, S> {
-        AnyOrder { harness: self, deliveries: Vec::new(), left_out: BTreeSet::new() }
+        AnyOrder { harness: self, deliveries: Vec::new(), left_out: BTreeSet::new(), one_by_one: false }
     }
 }
 
@@ -62,8 +63,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         let sequence = u64::try_from(self.deliveries.len() + 1).ok();
         let message = Message { sequence, ..self.harness.message(event) };
         let consumer = H::POLICY.consumer();
-        let takes_batches = takes_batches::<DB, S, H>();
-        self.deliveries.push(Delivery { consumer, message, takes_batches, run: run::<DB, S, H> });
+        let batch_max = batch_max::<DB, S, H>();
+        self.deliveries.push(Delivery { consumer, message, batch_max, run: run::<DB, S, H> });
         self
     }
 
@@ -76,12 +77,17 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         self
     }
 
+    /// Gives a handler of batches each event alone, and never several together.
+    pub fn one_by_one(self) -> Self {
+        Self { one_by_one: true, ..self }
+    }
+
     /// Asserts that every order of the events leaves the same rows, the same published events, and the same
     /// side effects.
     ///
     /// As in a consumer, a failed delivery is rolled back and comes again after the others. All deliveries
     /// run in transactions that are rolled back at the end. A handler of batches gets each event alone, and
-    /// once all that follow each other together.
+    /// in one more run neighbouring events together.
     ///
     /// It does not compare columns that differ between two runs in the given order, such as times and ids of
     /// a sequence. SQLite assigns the same ids again after a rollback: [leave out](Self::leave_out) these
@@ -97,8 +103,9 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         let expected = self.play(&given).await;
         let mut varying = expected.varying(&self.play(&given).await);
         let others = orders(count).skip(1).map(|order| (order, false));
-        let in_batches = self.deliveries.iter().any(|delivery| delivery.takes_batches);
-        for (order, in_batches) in in_batches.then(|| (given.clone(), true)).into_iter().chain(others) {
+        let takes_batches = self.deliveries.iter().any(|delivery| delivery.batch_max > 1);
+        let in_batches = (takes_batches && !self.one_by_one).then(|| (given.clone(), true));
+        for (order, in_batches) in others.chain(in_batches) {
             let found = self.play_as(&order, in_batches).await;
             if self.difference(&expected, &found, &varying).is_empty() {
                 continue;
@@ -106,8 +113,8 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
             // Seconds may have passed since the first run: columns with times may differ now.
             varying.extend(expected.varying(&self.play(&given).await));
             let found = self.difference(&expected, &found, &varying);
-            let different = if in_batches { DIFFERENT_IN_BATCHES } else { DIFFERENT };
-            assert!(found.is_empty(), "{}", self.report(&order, different, &found));
+            let (what, advice) = if in_batches { IN_BATCHES } else { IN_ORDERS };
+            assert!(found.is_empty(), "{}", self.report(&order, what, &found, advice));
         }
     }
 
@@ -135,34 +142,33 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         let InboxClaim::Open(mut attempt) = claimed else {
             panic!("`{}` has handled its message before", first.consumer)
         };
-        let mut left = order.to_vec();
-        if in_batches {
-            // As in a consumer, a batch that fails is handled one by one.
-            let batches = left.chunk_by(|one, next| self.are_of_one_batch(*one, *next));
-            let batches = Vec::from_iter(batches.filter(|batch| batch.len() > 1).map(<[usize]>::to_vec));
-            for batch in batches {
-                if self.deliver_within(&mut attempt, &batch).await.is_ok() {
-                    left.retain(|n| !batch.contains(n));
-                }
-            }
-        }
+        let mut left =
+            if in_batches { self.batches(order) } else { order.iter().map(|n| vec![*n]).collect() };
         let mut rejected = Vec::new();
         while !left.is_empty() {
-            let mut failed = Vec::new();
-            for &n in &left {
-                match self.deliver_within(&mut attempt, &[n]).await {
-                    Ok(()) => {}
-                    Err(error) if error.disposition() == Disposition::Reject => {
-                        rejected.push(format!("{}: {error}", self.named(n)));
+            let (mut failed, mut done) = (Vec::new(), false);
+            for batch in left {
+                // As in a consumer, a batch that fails is handled one by one.
+                if batch.len() > 1 && self.deliver_within(&mut attempt, &batch).await.is_ok() {
+                    done = true;
+                    continue;
+                }
+                for n in batch {
+                    match self.deliver_within(&mut attempt, &[n]).await {
+                        Ok(()) => done = true,
+                        Err(error) if error.disposition() == Disposition::Reject => {
+                            done = true;
+                            rejected.push(format!("{}: {error}", self.named(n)));
+                        }
+                        Err(error) => failed.push((n, error)),
                     }
-                    Err(error) => failed.push((n, error)),
                 }
             }
-            if let Some((n, error)) = failed.first().filter(|_| failed.len() == left.len()) {
+            if let Some((n, error)) = failed.first().filter(|_| !done) {
                 let never = format!("  {} is never handled: {error}\n", self.named(*n));
-                panic!("{}", self.report(order, "some messages are not handled", &never));
+                panic!("{}", self.report(order, "some messages are not handled", &never, IN_ORDERS.1));
             }
-            left = failed.into_iter().map(|(n, _)| n).collect();
+            left = failed.into_iter().map(|(n, _)| vec![n]).collect();
         }
         let seen = Snapshot::of::<DB>(&mut attempt.tx()).await.expect("the test's database is there");
         attempt.rollback().await;
@@ -182,10 +188,12 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         seen
     }
 
-    fn are_of_one_batch(&self, one: usize, next: usize) -> bool {
-        let [one, next] = [one, next].map(|n| &self.deliveries[n]);
-        let handler = |delivery: &Delivery<DB, S>| (delivery.consumer, delivery.message.event_type.clone());
-        one.takes_batches && handler(one) == handler(next)
+    /// Neighbours of one handler, as many as it takes together.
+    fn batches(&self, order: &[usize]) -> Vec<Vec<usize>> {
+        let handler = |n: usize| (self.deliveries[n].consumer, &self.deliveries[n].message.event_type);
+        let neighbours = order.chunk_by(|one, next| handler(*one) == handler(*next));
+        let batches = neighbours.flat_map(|all| all.chunks(self.deliveries[all[0]].batch_max));
+        batches.map(<[usize]>::to_vec).collect()
     }
 
     /// Runs one attempt, within the transaction of all messages.
@@ -208,7 +216,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         format!("{}. {} {}", n + 1, message.event_type, String::from_utf8_lossy(&message.payload))
     }
 
-    fn report(&self, order: &[usize], what: &str, found: &str) -> String {
+    fn report(&self, order: &[usize], what: &str, found: &str, advice: &str) -> String {
         let consumers = BTreeSet::from_iter(self.deliveries.iter().map(|delivery| delivery.consumer));
         let consumers =
             consumers.iter().map(|consumer| format!("`{consumer}`")).collect::<Vec<_>>().join(" and ");
@@ -216,15 +224,21 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
         let order = order.iter().map(|n| (n + 1).to_string()).collect::<Vec<_>>().join(", ");
         format!(
             "the result of {consumers} depends on the order of events\n\n{events}\n\
-             Delivered in the order {order}, {what}:\n\n{found}\n{ADVICE}"
+             Delivered in the order {order}, {what}:\n\n{found}\n{advice}"
         )
     }
 }
 
-const DIFFERENT: &str = "this differs from the given order";
-const DIFFERENT_IN_BATCHES: &str = "and together in a batch, this differs from each alone";
-const ADVICE: &str = "Change a row only if the event is newer (`VersionColumn`), or if its state allows it \
-    (`StateColumn`);\nor consume with `order = \"key\"`, if all these events have one key.";
+/// What is found, and what to do.
+const IN_ORDERS: (&str, &str) = (
+    "this differs from the given order",
+    "Change a row only if the event is newer (`VersionColumn`), or if its state allows it \
+    (`StateColumn`);\nor consume with `order = \"key\"`, if all these events have one key.",
+);
+const IN_BATCHES: (&str, &str) = (
+    "and together in a batch, this differs from each alone",
+    "Do for each event of a batch what it needs. If one row for a batch is meant, test with `one_by_one`.",
+);
 
 fn run<'a, DB: Dialect, S: Send + Sync + 'static, H: EventHandler<DB, S> + 'static>(
     harness: &'a Harness<DB, S>,

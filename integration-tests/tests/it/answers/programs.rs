@@ -2,10 +2,12 @@
 mod consumers;
 mod requests;
 mod senders;
+mod statements;
 
 pub(super) use consumers::{LogConsumer, NatsConsumer};
 pub(super) use requests::Web;
 pub(super) use senders::{EffectDispatcher, Jobs, Mover, RelayProgram};
+pub(super) use statements::OF_PROGRAMS;
 
 use crate::support::stores::World;
 use futures::future::BoxFuture;

@@ -29,6 +29,8 @@ use twinbox::{
 use uuid::Uuid;
 
 const CONSUMER: &str = "tests.silence";
+/// The length of a whole fingerprint.
+const FINGERPRINT: usize = 12;
 
 fn fresh() -> String {
     Uuid::now_v7().to_string()
@@ -109,6 +111,10 @@ calls! {
         inbox.open_starts(id).await?;
         inbox.end_starts(&[id]).await
     }
+    "a copy of what was handled": |store, world| {
+        let copy = handled(world, "tests.copied").await;
+        store.inbox("tests.copied").claim(&copy, true).await.map(drop)
+    }
     "claims that are old": |store, world| {
         handled(world, "tests.purged").await;
         store.inbox("tests.purged").purge(Duration::ZERO).await.map(drop)
@@ -151,7 +157,7 @@ calls! {
         let consumer = Some(CONSUMER.to_owned());
         let of_consumer = DeadLetterFilter { consumer, ..DeadLetterFilter::default() };
         for filter in [of_destination, of_consumer] {
-            let fingerprint = Some("f".to_owned());
+            let fingerprint = Some("f".repeat(FINGERPRINT));
             let of_group = DeadLetterFilter { fingerprint, ..filter };
             ops.plan_bulk_action(DeadLetterAction::Discard, &of_group).await?;
         }
@@ -191,7 +197,7 @@ calls! {
         let keys = store.idempotency_keys();
         let begun = keys.lease(&key(&fresh()), &asked("1"), &policy(Duration::ZERO), LEASE).await?;
         let OperationStart::Open(lease) = begun else { panic!("the key is new") };
-        pause(Pause::Work, LEASE).await;
+        pause(Pause::Work, 2 * LEASE).await;
         lease.release().await
     }
     "a job that nobody runs": |store, _world| { answered(Jobs::new(store).run_now("nobody's").await) }

@@ -1,0 +1,67 @@
+//! The statements that only programs have, or that take time. Some are rare, so a test asks for most.
+
+/// By area.
+pub(in super::super) const OF_PROGRAMS: &[(&str, &[&str])] = &[
+    ("bulk_actions", &["advance", "next", "take"]),
+    ("cursors", &["advance", "asked", "lock"]),
+    ("dead_letters", &["claim", "insert", "record_failure"]),
+    ("deliveries", &["bytes", "insert"]),
+    (
+        "delivery_queue",
+        &[
+            "counts",
+            "delete",
+            "due_without_key",
+            "heads",
+            "messages",
+            "next_without_key",
+            "run_of_key",
+            "sizes",
+        ],
+    ),
+    (
+        "destination_queue",
+        &["counts", "due_without_key", "heads", "messages", "next_without_key", "run_of_key", "sizes"],
+    ),
+    ("effects", &["blocked", "claim", "close_vendor", "compensate", "look", "settle", "take"]),
+    (
+        "inbox",
+        &[
+            "claim",
+            "claim_one",
+            "commit_at_once",
+            "delete_attempts",
+            "delete_final_claim",
+            "delete_superseded",
+            "failures",
+            "record_failure",
+            "set_role",
+            "set_state",
+            "supersede",
+        ],
+    ),
+    ("jobs", &["decide", "elect", "finish", "lock", "look", "open", "register", "renew", "take"]),
+    ("log", &["newest_tick", "page", "thin_ticks", "window_bounds"]),
+    ("parked_messages", &["discard", "positions_between", "write"]),
+    (
+        "partitions",
+        &[
+            "create",
+            "delete_expired_members",
+            "delete_member",
+            "fence",
+            "free",
+            "members",
+            "other_types",
+            "release",
+            "renew",
+            "renew_member",
+            "settle",
+            "take",
+            "wait_for_transactions",
+        ],
+    ),
+    ("replays", &["next", "running_destinations"]),
+    ("operations", &["renew"]),
+    ("setup", &["is_server_run", "record_server_run"]),
+];
