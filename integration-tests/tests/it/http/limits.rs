@@ -196,7 +196,8 @@ impl Readers {
 async fn a_handler_gets_another_connection_however_many_requests_come() {
     const CONNECTIONS: u32 = 5;
     const LEFT: usize = 2;
-    let pool = World::<Postgres>::new().await.twin(CONNECTIONS).await;
+    let world = World::<Postgres>::new().await;
+    let pool = world.twin(CONNECTIONS).await;
     let store = Store::new(pool.clone(), SERVICE).unwrap();
     let [running, may_read] = [(); 2].map(|()| Arc::new(Semaphore::new(0)));
     let readers = Readers { running, may_read, pool };
