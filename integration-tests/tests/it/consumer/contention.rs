@@ -335,6 +335,28 @@ async fn row_34_a_message_that_loses_each_of_its_sessions_becomes_a_dead_letter(
     assert_eq!(world.rows("dead_letters").await, 1);
 }
 
+#[event_handler(consumer = "tests.loses_its_commit", retry = AT_ONCE, max_attempts = 2)]
+async fn loses_its_commit(tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
+    Ok(effect::<Postgres>(tx, order.n).await?)
+}
+
+/// The same when it is the COMMIT that ends the session. Fault 34
+async fn row_34_a_message_whose_commit_ends_its_session_becomes_a_dead_letter() {
+    let world = World::<Postgres>::new().await;
+    world
+        .execute(
+            "CREATE FUNCTION end_session() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
+            CREATE CONSTRAINT TRIGGER end_session AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED
+                FOR EACH ROW WHEN (NEW.n = 1) EXECUTE FUNCTION end_session()",
+        )
+        .await;
+    publish(&world, 1..3).await;
+    let consumer = Consumer::new((*world).clone(), ()).handler::<loses_its_commit>();
+    run_until(consumer, async || world.rows("dead_letters").await == 1).await;
+    assert_eq!(world.effects().await, [2]);
+}
+
 #[event_handler(consumer = "tests.no-pool", max_attempts = 1)]
 async fn needs_the_pool(pool: &PgPool, _: &mut Tx<'_, Postgres>, _: Delivery<Placed>) -> HandlerResult {
     pool.acquire().await?;
@@ -360,6 +382,7 @@ cases! {
         row_37_contention_with_another_connection_of_the_handler_costs_an_attempt,
         row_34_a_lost_connection_is_not_counted,
         row_34_a_message_that_loses_each_of_its_sessions_becomes_a_dead_letter,
+        row_34_a_message_whose_commit_ends_its_session_becomes_a_dead_letter,
         row_38_a_pool_that_is_closed_is_an_outage,
     ]
     mysql: [

@@ -90,7 +90,8 @@ async fn sqs(set: impl FnOnce(SqsOptions) -> SqsOptions, must: bool) {
 }
 
 tried! {
-    "RelayOptions::lease": |d| relay(of_relay().lease(d), async || Some(Target::shared().destination()), is_long(d)),
+    "RelayOptions::lease": |d| relay(
+        of_relay().lease(d), async || Some(Target::shared().destination()), is_long(d)),
     "RelayOptions::idle_poll": |d| relay(
         of_relay().idle_poll(d), async || Some(Target::shared().destination()), true),
     "NatsOptions::publish_timeout": |d| nats(|options| options.publish_timeout(d), is_long(d)),

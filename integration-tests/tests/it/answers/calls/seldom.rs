@@ -1,5 +1,5 @@
-//! Calls that need something to be there which is seldom there. Each puts it there first: once a statement has
-//! failed, the clock of a test runs ahead, and other connections would not be waited for.
+//! Calls that need something to be there which is seldom there. Each puts it there first: once a statement
+//! has failed, the clock of a test runs ahead, and other connections would not be waited for.
 use super::calls;
 use crate::support::{
     effects::{WELCOME, mail},
@@ -133,8 +133,8 @@ calls! {
     "dead letters of a destination": |store, world| {
         let (ops, destination) = (Ops::new(store), destination(world).await);
         let dead = format!(
-            "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key, attempts,
-                next_attempt_at, first_error, last_error, fingerprint)
+            "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key,
+                attempts, next_attempt_at, first_error, last_error, fingerprint)
             SELECT '{destination}', position, key, type, 'dead', false, 1, now(), 'no', 'no', 'no'
             FROM twinbox.outbox
             ORDER BY position DESC
