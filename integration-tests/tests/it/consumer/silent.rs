@@ -7,7 +7,7 @@ use crate::support::{
     postgres::{postgres_address, through},
     relay::{Running, Target},
     stores::{Confirmed, Placed, TestDb, World, effect, placed},
-    wait::{eventually, in_time},
+    wait::{Pause, eventually, in_time, pause},
 };
 use sqlx::{
     Pool, Postgres,
@@ -132,7 +132,9 @@ async fn row_38_a_statement_that_does_not_end_takes_no_more_connections_than_its
     let (began, duration) = (Instant::now(), long::or(Duration::from_secs(600), Duration::from_secs(10)));
     let (mut n, mut most, mut waited) = (0, 0, Instant::now());
     let mut latest = Duration::ZERO;
-    run_until(consumer, async || {
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(consumer.run(stop.clone()));
+    while began.elapsed() < duration || most == 0 {
         drop(pool.acquire().await.expect("the application gets a connection"));
         most = most.max(sleeping(world.pool()).await);
         if world.effects().await.len() as i64 == n {
@@ -143,9 +145,10 @@ async fn row_38_a_statement_that_does_not_end_takes_no_more_connections_than_its
             tx.commit().await.unwrap();
             (n, waited) = (n + 1, Instant::now());
         }
-        began.elapsed() > duration && most > 0
-    })
-    .await;
+        pause(Pause::Look, Duration::from_millis(20)).await;
+    }
+    stop.cancel();
+    in_time(running).await.unwrap().unwrap();
     println!("{n} beside it, the latest after {latest:?}; {most} sessions sleep at most");
     assert!((1..=2).contains(&most), "{most} sessions");
     let owners = world.number("SELECT max(epoch) FROM twinbox.cursors").await;
