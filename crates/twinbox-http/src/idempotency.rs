@@ -245,8 +245,8 @@ impl<DB: Dialect> Idempotency<DB> {
 
     /// Sets the size of a response body, in bytes, up to which the body is stored. The default is 64 KiB.
     ///
-    /// The limit is 1 MiB. For a larger body, one of unknown length, or one with trailers, only the status, the
-    /// headers and the [`ResultRef`] are stored.
+    /// The limit is 1 MiB. For a larger body, one of unknown length, or one with trailers, only the status,
+    /// the headers and the [`ResultRef`] are stored.
     #[must_use]
     pub fn response_bytes_max(self, bytes: usize) -> Self {
         self.with(|settings| settings.response_bytes_max = bytes.min(RESPONSE_BYTES_LIMIT))

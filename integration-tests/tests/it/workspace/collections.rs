@@ -14,7 +14,7 @@ const LEFT_OUT: [&str; 3] = ["twinbox-cli", "twinbox-macros", "twinbox-testkit"]
 const MODEL: &str = "crates/twinbox-log/src/parking/model";
 
 /// Each field with its bound. A name in backticks is one of the code.
-const BOUNDS: [(&str, &str); 63] = [
+const BOUNDS: [(&str, &str); 64] = [
     ("twinbox-aws/QueueSource.buffered", "the messages that were requested: `requested`"),
     ("twinbox-aws/SqsOptions.queues", "the configuration"),
     ("twinbox-console/Open.forms", "`OPEN_MAX`"),
@@ -28,6 +28,7 @@ const BOUNDS: [(&str, &str); 63] = [
     ("twinbox-consumer/InPlace.failures", "the messages that are open in a partition: `WINDOW_MAX`"),
     ("twinbox-consumer/Leases.cooldowns", "the partitions of the stream"),
     ("twinbox-consumer/Leases.partitions", "the partitions of the stream"),
+    ("twinbox-consumer/LostSessions.0", "`MESSAGES_MAX`"),
     ("twinbox-consumer/Partition.in_flight", "`WINDOW_MAX`, and the parked messages of `TAKEN_MAX`"),
     ("twinbox-consumer/Runtime.permits", "the handlers of the code"),
     ("twinbox-consumer/Starts.running", "the deliveries in flight: `AHEAD`"),
