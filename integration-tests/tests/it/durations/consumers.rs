@@ -16,28 +16,35 @@ use twinbox::{
 /// The effect of the plain handler.
 const PLAIN: i64 = 1_000;
 
-type Wait = Option<Duration>;
+/// How the first attempt of a handler ends.
+enum First {
+    Succeeds,
+    Fails,
+    FailsAndWaits(Duration),
+}
 
-/// Waits so long after its first failure.
-async fn write(wait: &Wait, tx: &mut Tx<'_, Sqlite>, order: Delivery<Placed>) -> HandlerResult {
+async fn write(first: &First, tx: &mut Tx<'_, Sqlite>, order: Delivery<Placed>) -> HandlerResult {
     effect::<Sqlite>(tx, order.n).await?;
-    match wait {
-        Some(wait) if order.attempt() == 1 => Err(HandlerError::retry_after(*wait, "once more")),
+    match first {
+        First::Fails if order.attempt() == 1 => Err("once more".into()),
+        First::FailsAndWaits(wait) if order.attempt() == 1 => {
+            Err(HandlerError::retry_after(*wait, "once more"))
+        }
         _ => Ok(()),
     }
 }
 
-async fn plain(_: &Wait, tx: &mut Tx<'_, Sqlite>, order: Delivery<Confirmed>) -> HandlerResult {
+async fn plain(_: &First, tx: &mut Tx<'_, Sqlite>, order: Delivery<Confirmed>) -> HandlerResult {
     Ok(effect::<Sqlite>(tx, PLAIN + order.n).await?)
 }
 
-type Consumes = Consumer<Sqlite, Wait>;
+type Consumes = Consumer<Sqlite, First>;
 
 /// Lets a consumer handle messages, of which `must` have to be handled. Those of the plain handler have to be
 /// in any case.
 async fn consume(
     policy: Policy,
-    wait: Wait,
+    first: First,
     must: bool,
     set: impl FnOnce(&Store<Sqlite>, Consumes) -> Consumes,
 ) {
@@ -46,7 +53,7 @@ async fn consume(
     let mut tx = world.begin().await.unwrap();
     world.outbox().publish(&mut tx, &Confirmed { n: 1 }).await.unwrap();
     tx.commit().await.unwrap();
-    let consumer = Consumer::new((*world).clone(), wait)
+    let consumer = Consumer::new((*world).clone(), first)
         .register(handler_fn(policy, write))
         .register(handler_fn(Policy::new("tests.plain"), plain));
     let expected: &[i64] = if must { &[1, 2, PLAIN + 1] } else { &[PLAIN + 1] };
@@ -65,7 +72,7 @@ async fn keep(set: fn(Keeps, Duration) -> Keeps, duration: Duration) {
     let world = World::<Sqlite>::new().await;
     assert!(set(Keeper::new(&world), duration).purge().await.error.is_none());
     let with = |store: &Store<Sqlite>, consumer: Consumes| consumer.keeper(set(Keeper::new(store), duration));
-    consume(POLICY, None, true, with).await;
+    consume(POLICY, First::Succeeds, true, with).await;
 }
 
 async fn read(options: ReaderOptions) {
@@ -77,7 +84,7 @@ async fn read(options: ReaderOptions) {
 }
 
 async fn retry(policy: RetryPolicy, duration: Duration) {
-    consume(POLICY.retry(policy), Some(Duration::ZERO), !is_long(duration), |_, consumer| consumer).await;
+    consume(POLICY.retry(policy), First::Fails, !is_long(duration), |_, consumer| consumer).await;
 }
 
 fn listed(duration: Duration) -> RetryPolicy {
@@ -89,13 +96,13 @@ fn listed(duration: Duration) -> RetryPolicy {
 }
 
 tried! {
-    "Consumer::lease": |d| consume(POLICY, None, true, |_, consumer| consumer.lease(d)),
-    "Consumer::drain": |d| consume(POLICY, None, true, |_, consumer| consumer.drain(d)),
-    "Policy::timeout": |d| consume(POLICY.timeout(d), None, is_long(d), |_, consumer| consumer),
-    "HandlerError::retry_after": |d| consume(POLICY, Some(d), !is_long(d), |_, consumer| consumer),
+    "Consumer::lease": |d| consume(POLICY, First::Succeeds, true, |_, consumer| consumer.lease(d)),
+    "Consumer::drain": |d| consume(POLICY, First::Succeeds, true, |_, consumer| consumer.drain(d)),
+    "Policy::timeout": |d| consume(POLICY.timeout(d), First::Succeeds, is_long(d), |_, consumer| consumer),
+    "HandlerError::retry_after": |d| consume(POLICY, First::FailsAndWaits(d), !is_long(d), |_, consumer| consumer),
     "RetryPolicy::exponential": |d| retry(RetryPolicy::exponential(d, d), d),
     "RetryPolicy::listed": |d| retry(listed(d), d),
-    "LogTransport::lease": |d| consume(POLICY, None, true, |store, consumer| {
+    "LogTransport::lease": |d| consume(POLICY, First::Succeeds, true, |store, consumer| {
         consumer.transport(LogTransport::new(store).lease(d))
     }),
     "ReaderOptions::lease": |d| read(ReaderOptions::new().lease(d)),
