@@ -78,6 +78,7 @@ impl Policy {
 
     /// Sets the number of failed attempts after which a message becomes a dead letter. It overrides the
     /// number in [`retry`](Self::retry). Deadlocks, lock time-outs and outages of the database do not count.
+    /// From the fourth on, a session that the message loses while the database answers does.
     pub const fn max_attempts(self, max_attempts: u32) -> Self {
         Self { max_attempts: Some(max_attempts), ..self }
     }

@@ -45,7 +45,7 @@ struct Running {
 }
 
 impl Running {
-    async fn start<P: Program>(program: &P, faults: &StatementFaults) -> Self {
+    fn start<P: Program>(program: &P, faults: &StatementFaults) -> Self {
         let pool = PgPoolOptions::new().max_connections(30).connect_lazy(&faults.url).unwrap();
         let stop = CancellationToken::new();
         let running = program.run(Store::new(pool, SERVICE).unwrap(), stop.clone());
@@ -120,7 +120,7 @@ impl<P: Program> Trial<P> {
     }
 
     async fn start(&mut self) {
-        self.running = Some(Running::start(&self.program, &self.faults).await);
+        self.running = Some(Running::start(&self.program, &self.faults));
     }
 
     fn problem(&mut self, statement: &str, what: &str) {

@@ -31,7 +31,7 @@ use tried;
 /// No work takes so long, also on a machine that is busy.
 const WORK_MAX: Duration = Duration::from_secs(120);
 
-/// What is at its end at once may fail. The longest time must work, or be refused before anything begins.
+/// A time that is over at once may fail. The longest time must work, or be refused before anything begins.
 fn is_long(duration: Duration) -> bool {
     duration == Duration::MAX
 }

@@ -137,7 +137,7 @@ impl<DB: Dialect> Attempt<DB> {
                 .execute(self.tx.connection())
                 .await?;
         }
-        // What is deferred to the COMMIT runs as the handler's.
+        // Triggers that are deferred to the COMMIT run as the handler's role.
         if let Some(of_handler) = of_handler {
             self.set_role(&of_handler).await?;
         }

@@ -229,7 +229,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> AnyOrder<'_, DB, S> {
     }
 }
 
-/// What is found, and what to do.
+/// The words of a report: the difference, and the advice.
 const IN_ORDERS: (&str, &str) = (
     "this differs from the given order",
     "Change a row only if the event is newer (`VersionColumn`), or if its state allows it \

@@ -99,7 +99,8 @@ tried! {
     "Consumer::lease": |d| consume(POLICY, First::Succeeds, true, |_, consumer| consumer.lease(d)),
     "Consumer::drain": |d| consume(POLICY, First::Succeeds, true, |_, consumer| consumer.drain(d)),
     "Policy::timeout": |d| consume(POLICY.timeout(d), First::Succeeds, is_long(d), |_, consumer| consumer),
-    "HandlerError::retry_after": |d| consume(POLICY, First::FailsAndWaits(d), !is_long(d), |_, consumer| consumer),
+    "HandlerError::retry_after": |d| consume(
+        POLICY, First::FailsAndWaits(d), !is_long(d), |_, consumer| consumer),
     "RetryPolicy::exponential": |d| retry(RetryPolicy::exponential(d, d), d),
     "RetryPolicy::listed": |d| retry(listed(d), d),
     "LogTransport::lease": |d| consume(POLICY, First::Succeeds, true, |store, consumer| {

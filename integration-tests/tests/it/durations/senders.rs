@@ -97,7 +97,7 @@ async fn run_job(
 async fn look(expectation: Expectation, set: impl FnOnce(Drift<Sqlite>) -> Drift<Sqlite>) {
     let world = World::<Sqlite>::new().await;
     world.execute("CREATE TABLE payments (id BLOB PRIMARY KEY, at INTEGER)").await;
-    // What no row can meet is refused.
+    // An expectation that no row can meet is refused.
     let Ok(drift) = Drift::new(&world).expect(expectation) else { return };
     set(drift).run_once(Sweep::Full).await.unwrap();
 }

@@ -23,7 +23,7 @@ use twinbox::{
 };
 use uuid::Uuid;
 
-fn fresh() -> String {
+pub(super) fn fresh() -> String {
     Uuid::now_v7().to_string()
 }
 

@@ -1,6 +1,6 @@
 //! Calls that need something to be there which is seldom there. Each puts it there first: once a statement
 //! has failed, the clock of a test runs ahead, and other connections would not be waited for.
-use super::calls;
+use super::{application::fresh, calls};
 use crate::support::{
     effects::{WELCOME, mail},
     operations::{LONG, asked, key, policy},
@@ -32,10 +32,6 @@ const CONSUMER: &str = "tests.silence";
 /// The length of a whole fingerprint.
 const FINGERPRINT: usize = 12;
 
-fn fresh() -> String {
-    Uuid::now_v7().to_string()
-}
-
 fn message() -> Message {
     Draft::of(&Placed { n: 1 }).unwrap().into_message("shop")
 }
@@ -61,7 +57,7 @@ async fn destination(world: &World<Postgres>) -> String {
     relays.expect("a relay ran")
 }
 
-/// What an answer refuses because of the state of the log or of a thing is an answer too.
+/// A refusal because of the state of the log or of a thing is an answer too.
 fn answered<T>(done: Result<T, Error>) -> Result<(), Error> {
     match done {
         Err(error) if error.is_transient() => Err(error),
