@@ -214,7 +214,9 @@ async fn t13_the_connection_falls_silent_before_the_commit() {
         });
         assert_eq!(other.await.says(), Some("stored"));
         let first = in_time(first).await.unwrap();
-        assert_eq!(first.status.as_u16() / 100, 5, "{first:?}");
+        // Under a lease the handler has no connection while it waits, so it may get one that works.
+        let answered = strategy == Strategy::Lease && first.status == 201;
+        assert!(answered || first.status.is_server_error(), "{strategy:?} {first:?}");
         if strategy == Strategy::Lease {
             let runs_out =
                 "UPDATE twinbox.idempotency_keys SET lease_until = created_at WHERE owner IS NOT NULL";
@@ -225,7 +227,8 @@ async fn t13_the_connection_falls_silent_before_the_commit() {
             let got = send(&behind, request("a", Waits)).await;
             (got.status.as_u16() == 201).then_some(got)
         });
-        assert_eq!((again.await.says(), app.made().await), (Some("stored"), 2));
+        let says = if answered { "replayed" } else { "stored" };
+        assert_eq!((again.await.says(), app.made().await), (Some(says), 2));
     }))
     .await;
 }

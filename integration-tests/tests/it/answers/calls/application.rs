@@ -161,7 +161,9 @@ calls! {
         let keeper = keeper.keep_job_runs(Duration::ZERO);
         keeper.purge().await.error.map_or(Ok(()), Err)
     }
-    "the keeper of a log": |store, _world| {
+    "the keeper of a log with a reader that lags": |store, world| {
+        let opened = Reader::open(world, &fresh(), Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
+        opened.expect("nobody else reads").close().await.unwrap();
         let retention = Retention::new(Duration::ZERO).max_lag(Duration::ZERO, OnMaxLag::Detach);
         Log::new(store).purge(retention).await.map(drop)
     }

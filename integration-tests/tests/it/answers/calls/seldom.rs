@@ -17,7 +17,7 @@ use twinbox::{
         jobs::Jobs,
     },
     inbox::InboxClaim,
-    log::{Log, OnMaxLag, Reader, ReaderOptions, Retention, Shares, Standby, StartPosition},
+    log::{Reader, ReaderOptions, Shares, Standby, StartPosition},
     operation::{OperationPolicy, OperationStart},
     ops::{
         Ops,
@@ -167,12 +167,6 @@ calls! {
         let Ok(made) = made else { return answered(made) };
         ops.replay(made.id).await?;
         answered(ops.cancel_replay(made.id).await)
-    }
-    "a reader that lags": |store, world| {
-        let opened = Reader::open(world, &fresh(), Uuid::now_v7(), ReaderOptions::new()).await.unwrap();
-        opened.expect("nobody else reads").close().await.unwrap();
-        let retention = Retention::new(Duration::ZERO).max_lag(Duration::ZERO, OnMaxLag::Detach);
-        Log::new(store).purge(retention).await.map(drop)
     }
     "redact what is delayed": |store, world| {
         let key = fresh();
