@@ -6,20 +6,25 @@ mod programs;
 use crate::support::{
     database::SERVICE,
     long,
-    statement_faults::{Fault, Happened, StatementFaults},
+    statement_faults::{Fault, Faulty, Happened, Silence, StatementFaults},
     stores::World,
     wait::{Pause, pause},
 };
 use futures::{FutureExt as _, StreamExt as _, future::LocalBoxFuture, stream::FuturesUnordered};
 use programs::Program;
-use sqlx::{Pool, Postgres, postgres::PgPoolOptions};
+use sqlx::{MySql, Postgres, Sqlite};
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     time::{Duration, Instant},
 };
-use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle, time::timeout};
-use twinbox::{CancellationToken, Store};
+use tokio::{
+    runtime::{Handle, Runtime},
+    sync::oneshot,
+    task::JoinHandle,
+    time::timeout,
+};
+use twinbox::{CancellationToken, Dialect, Store};
 use twinbox_core::task_name::TaskName;
 
 /// The next of another key is served within this time: 40 s, and more on a machine that is busy.
@@ -45,10 +50,9 @@ struct Running {
 }
 
 impl Running {
-    fn start<P: Program>(program: &P, faults: &StatementFaults) -> Self {
-        let pool = PgPoolOptions::new().max_connections(30).connect_lazy(&faults.url).unwrap();
+    fn start<DB: Faulty, P: Program<DB>>(program: &P, faults: &StatementFaults<DB>) -> Self {
         let stop = CancellationToken::new();
-        let running = program.run(Store::new(pool, SERVICE).unwrap(), stop.clone());
+        let running = program.run(Store::new(faults.pool(30), SERVICE).unwrap(), stop.clone());
         Self { stop, task: tokio::spawn(running) }
     }
 
@@ -99,10 +103,10 @@ impl Report {
 }
 
 /// A program that is fed, and whose connections fail.
-struct Trial<P> {
+struct Trial<DB: Dialect, P> {
     program: P,
-    world: World<Postgres>,
-    faults: StatementFaults,
+    world: World<DB>,
+    faults: StatementFaults<DB>,
     running: Option<Running>,
     fed: i64,
     /// The connections that fell silent, by statement.
@@ -110,12 +114,12 @@ struct Trial<P> {
     report: Report,
 }
 
-impl<P: Program> Trial<P> {
+impl<DB: Faulty, P: Program<DB>> Trial<DB, P> {
     /// Prepares a program that has never run.
     async fn new() -> Self {
-        let world = World::<Postgres>::new().await;
+        let world = World::<DB>::new().await;
         let program = P::new(&world).await;
-        let faults = StatementFaults::before(&world);
+        let faults = DB::faults(&Handle::current(), &world, Silence::AsItIs);
         Self { program, world, faults, running: None, fed: 0, silent: Vec::new(), report: Report::default() }
     }
 
@@ -232,8 +236,8 @@ impl<P: Program> Trial<P> {
 
 /// Lets each statement of a program fail once. Of `parts` processes, which share them, this is the one with
 /// number `part`.
-async fn outlast<P: Program>(fault: Fault, part: u64, parts: u64) -> Report {
-    let mut trial = Trial::<P>::new().await;
+async fn outlast<DB: Faulty, P: Program<DB>>(fault: Fault, part: u64, parts: u64) -> Report {
+    let mut trial = Trial::<DB, P>::new().await;
     trial.start().await;
     trial.rehearse().await;
     let (mut others, only) = (Vec::new(), std::env::var(ONLY).ok());
@@ -248,7 +252,7 @@ async fn outlast<P: Program>(fault: Fault, part: u64, parts: u64) -> Report {
     let mut report = trial.end().await;
     // Some are executed in a database that is new, and some are rare.
     for statement in others {
-        let mut trial = Trial::<P>::new().await;
+        let mut trial = Trial::<DB, P>::new().await;
         trial.outlast(&statement, fault).await;
         report.add(trial.end().await);
     }
@@ -259,8 +263,6 @@ async fn outlast<P: Program>(fault: Fault, part: u64, parts: u64) -> Report {
 const ELSEWHERE: &[TaskName] = &[
     TaskName::AdminServer,
     TaskName::BusCheck,
-    TaskName::ConsoleChange,
-    TaskName::ConsoleSampling,
     TaskName::DatabaseMetrics,
     TaskName::EventBridgeRequest,
     TaskName::Fingerprint,
@@ -275,20 +277,19 @@ const ELSEWHERE: &[TaskName] = &[
     TaskName::Systemd,
 ];
 
-/// Each fault in each program: all programs at the same time, because they mostly wait.
-async fn outlast_all(faults: &[Fault]) -> Report {
+/// A fault in each program: all programs at the same time, because they mostly wait.
+async fn outlast_all<DB: Faulty>(fault: Fault) -> Report {
     let mut trials = FuturesUnordered::<LocalBoxFuture<'_, Report>>::new();
-    for &fault in faults {
-        for part in 0..2 {
-            trials.push(outlast::<programs::LogConsumer>(fault, part, 2).boxed_local());
-            trials.push(outlast::<programs::NatsConsumer>(fault, part, 2).boxed_local());
-            trials.push(outlast::<programs::RelayProgram>(fault, part, 2).boxed_local());
-            trials.push(outlast::<programs::Jobs>(fault, part, 2).boxed_local());
-        }
-        trials.push(outlast::<programs::Mover>(fault, 0, 1).boxed_local());
-        trials.push(outlast::<programs::EffectDispatcher>(fault, 0, 1).boxed_local());
-        trials.push(outlast::<programs::Web>(fault, 0, 1).boxed_local());
+    for part in 0..DB::PARTS {
+        trials.push(outlast::<DB, programs::LogConsumer>(fault, part, DB::PARTS).boxed_local());
+        trials.push(outlast::<DB, programs::NatsConsumer>(fault, part, DB::PARTS).boxed_local());
+        trials.push(outlast::<DB, programs::RelayProgram>(fault, part, DB::PARTS).boxed_local());
+        trials.push(outlast::<DB, programs::Jobs>(fault, part, DB::PARTS).boxed_local());
     }
+    trials.push(outlast::<DB, programs::Mover>(fault, 0, 1).boxed_local());
+    trials.push(outlast::<DB, programs::EffectDispatcher>(fault, 0, 1).boxed_local());
+    trials.push(outlast::<DB, programs::Web>(fault, 0, 1).boxed_local());
+    trials.push(outlast::<DB, programs::Console>(fault, 0, 1).boxed_local());
     let mut all = Report::default();
     while let Some(report) = trials.next().await {
         all.add(report);
@@ -310,10 +311,9 @@ const UNTRIED: &[(&str, &str)] = &[
 /// How many statements of programs, and tasks, the usual run may miss: some are rare.
 const RARE: usize = 4;
 
-fn statements() -> BTreeSet<String> {
-    let pool = Pool::<Postgres>::connect_lazy("postgres://localhost").unwrap();
-    let store = Store::new(pool, SERVICE).unwrap();
-    let named = store.engine().sql().named().into_iter();
+async fn statements<DB: Faulty>() -> BTreeSet<String> {
+    let world = World::<DB>::new().await;
+    let named = world.engine().sql().named().into_iter();
     named.filter(|(_, statement)| !statement.is_absent()).map(|(name, _)| name).collect()
 }
 
@@ -322,28 +322,31 @@ fn of_programs() -> BTreeSet<String> {
     areas.flat_map(|(area, names)| names.iter().map(move |name| format!("{area}.{name}"))).collect()
 }
 
-/// One fault in the usual run, and all in the long one. The programs at the same time as the calls, because
-/// each kind waits for the other database.
-#[test]
-fn a_statement_that_is_not_answered_holds_up_nothing_else() {
-    let all = [Fault::Silent, Fault::Unanswered, Fault::Cut, Fault::CutUnanswered];
+/// Each statement of the dialect fails. The programs at the same time as the calls, because each kind waits for
+/// the other database.
+fn outlast_each_statement<DB: Faulty>(faults: &[Fault]) {
     let before = Vec::from_iter(TaskName::ALL.iter().map(|task| task.started()));
-    let calls = std::thread::spawn(calls::outlast_all);
+    let calls = std::thread::spawn(calls::outlast_all::<DB>);
     let runtime = Runtime::new().unwrap();
-    let mut report = runtime.block_on(outlast_all(long::or(&all, &all[..1])));
+    let mut report = Report::default();
+    for fault in faults {
+        report.add(runtime.block_on(outlast_all::<DB>(*fault)));
+    }
     report.show();
     let calls = calls.join().unwrap();
     calls.show();
     report.add(calls);
     let has_started = |task: &TaskName| task.started() > before[*task as usize];
-    let not_started = TaskName::ALL.iter().filter(|task| !has_started(task) && !ELSEWHERE.contains(task));
-    let _entered = runtime.enter();
+    let is_expected = |task: &TaskName| !ELSEWHERE.contains(task) && !DB::WITHOUT.contains(task);
+    let not_started = TaskName::ALL.iter().filter(|task| !has_started(task) && is_expected(task));
     let is_known = |statement: &String| UNTRIED.iter().any(|(known, _)| known == statement);
-    let missed = statements().into_iter().filter(|name| !report.failed.contains(name) && !is_known(name));
+    let missed = runtime.block_on(statements::<DB>()).into_iter();
+    let missed = missed.filter(|name| !report.failed.contains(name) && !is_known(name));
     let (rare, untried) = missed.partition::<Vec<_>, _>(|name| of_programs().contains(name));
     let not_started = Vec::from_iter(not_started);
     println!(
-        "{} tasks, {} statements, {} faults; missed: {rare:?} {untried:?} {not_started:?}",
+        "{}: {} tasks, {} statements, {} faults; missed: {rare:?} {untried:?} {not_started:?}",
+        DB::MODULE,
         TaskName::ALL.iter().filter(|task| has_started(task)).count(),
         report.failed.len(),
         report.faults,
@@ -354,5 +357,32 @@ fn a_statement_that_is_not_answered_holds_up_nothing_else() {
             report.problems.push(format!("{rare:?}, {not_started:?}: no program comes to them"));
         }
     }
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+}
+
+/// One fault in the usual run, and all in the long one.
+fn a_statement_that_is_not_answered_holds_up_nothing_else<DB: Faulty>() {
+    outlast_each_statement::<DB>(long::or(DB::FAULTS, &DB::FAULTS[..1]));
+}
+
+#[test]
+fn a_statement_that_is_not_answered_holds_up_nothing_else_on_postgres() {
+    a_statement_that_is_not_answered_holds_up_nothing_else::<Postgres>();
+}
+
+#[test]
+fn a_statement_that_is_not_answered_holds_up_nothing_else_on_sqlite() {
+    a_statement_that_is_not_answered_holds_up_nothing_else::<Sqlite>();
+}
+
+/// One program alone in the usual run: all of them take as long as on Postgres.
+#[test]
+fn a_statement_that_is_not_answered_holds_up_nothing_else_on_mysql() {
+    if long::or(true, false) {
+        return a_statement_that_is_not_answered_holds_up_nothing_else::<MySql>();
+    }
+    let report = Runtime::new().unwrap().block_on(outlast::<MySql, programs::Mover>(Fault::Silent, 0, 1));
+    report.show();
+    assert!(report.failed.contains("delayed.move_due"));
     assert!(report.problems.is_empty(), "{:#?}", report.problems);
 }

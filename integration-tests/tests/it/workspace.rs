@@ -94,9 +94,16 @@ fn allowed(package: &str) -> Option<&'static [&'static str]> {
             "twinbox-sql",
         ],
         // twinbox-core and twinbox-relay only to turn features on, twinbox-cli for its program.
-        "integration-tests" => {
-            &["twinbox", "twinbox-testkit", "twinbox-cli", "twinbox-core", "twinbox-relay"]
-        }
+        "integration-tests" => &[
+            "twinbox",
+            "twinbox-cli",
+            "twinbox-console",
+            "twinbox-core",
+            "twinbox-relay",
+            "twinbox-testkit",
+            "sqlite-trace",
+        ],
+        "sqlite-trace" => &[],
         "twinbox-bench" => &["twinbox", "twinbox-testkit"],
         "xtask" => &["twinbox-testkit"],
         _ => return None,

@@ -7,17 +7,15 @@ mod seldom;
 use super::{Report, programs, programs::Program};
 use crate::support::{
     database::SERVICE,
-    statement_faults::{Fault, Happened, StatementFaults},
-    stores::World,
+    statement_faults::{Fault, Faulty, Happened, Silence, StatementFaults},
+    stores::{TestDb, World},
     wait::{Pause, pause},
 };
-use futures::future::BoxFuture;
-use sqlx::{Postgres, postgres::PgPoolOptions};
+use futures::future::LocalBoxFuture;
 use std::time::Duration;
 use tokio::{runtime::Builder, time::timeout};
-use twinbox::{CancellationToken, Error, Store};
+use twinbox::{CancellationToken, Dialect, Error, ErrorKind, Store};
 
-const FAULTS: [Fault; 3] = [Fault::Silent, Fault::Unanswered, Fault::CutUnanswered];
 /// How long an application waits in a transaction of its own, in which nothing else bounds its statements:
 /// longer than all that is bounded.
 const APPLICATION_WAITS: Duration = Duration::from_secs(3600);
@@ -36,26 +34,43 @@ const OF_CALLERS: [&str; 9] = [
 /// How often programs are fed, so that there is something to look at and to change.
 const FEEDS: i64 = 10;
 
-type Calling = for<'a> fn(&'a Store<Postgres>, &'a World<Postgres>) -> BoxFuture<'a, Result<(), Error>>;
+type Calling<DB> = for<'a> fn(&'a Store<DB>, &'a World<DB>) -> LocalBoxFuture<'a, Result<(), Error>>;
 
 /// A call through connections that fail. What has to be there for it comes over others, of the world.
-pub(super) struct Call {
+pub(super) struct Call<DB: Dialect> {
     name: &'static str,
-    call: Calling,
+    call: Calling<DB>,
 }
 
 macro_rules! calls {
     ($($name:literal: |$store:ident, $world:ident| $call:block)*) => {
-        pub(super) const CALLS: &[$crate::answers::calls::Call] = &[$($crate::answers::calls::Call {
-            name: $name,
-            call: |$store, $world| Box::pin(async move { $call }),
-        },)*];
+        pub(super) fn all<DB: $crate::support::stores::TestDb>() -> Vec<$crate::answers::calls::Call<DB>> {
+            vec![$($crate::answers::calls::Call {
+                name: $name,
+                call: |$store, $world| Box::pin(async move { $call }),
+            },)*]
+        }
     };
 }
 use calls;
 
+/// A refusal because of the state of the log or of a thing is an answer too.
+fn answered<T>(done: Result<T, Error>) -> Result<(), Error> {
+    match done {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Configuration | ErrorKind::Conflict | ErrorKind::NotFound
+            ) =>
+        {
+            Ok(())
+        }
+        done => done.map(drop),
+    }
+}
+
 /// Lets programs work for a while, and stops them.
-async fn populate<P: Program>(world: &World<Postgres>) {
+async fn populate<DB: TestDb, P: Program<DB>>(world: &World<DB>) {
     let (program, stop) = (P::new(world).await, CancellationToken::new());
     let running = tokio::spawn(program.run(world.owner().clone(), stop.clone()));
     for n in 0..FEEDS {
@@ -68,21 +83,20 @@ async fn populate<P: Program>(world: &World<Postgres>) {
     running.await.unwrap();
 }
 
-struct Caller {
-    world: World<Postgres>,
-    faults: StatementFaults,
+struct Caller<DB: Dialect> {
+    world: World<DB>,
+    faults: StatementFaults<DB>,
     report: Report,
 }
 
-impl Caller {
-    async fn store(&self) -> Store<Postgres> {
-        let pool = PgPoolOptions::new().max_connections(4).connect(&self.faults.url).await.unwrap();
-        Store::new(pool, SERVICE).unwrap()
+impl<DB: Faulty> Caller<DB> {
+    fn store(&self) -> Store<DB> {
+        Store::new(self.faults.pool(4), SERVICE).unwrap()
     }
 
     /// Lets a statement of a call fail.
-    async fn fail(&mut self, call: &Call, statement: &str, fault: Fault) {
-        let store = self.store().await;
+    async fn fail(&mut self, call: &Call<DB>, statement: &str, fault: Fault) {
+        let store = self.store();
         let happens = self.faults.arm(statement, fault);
         let calling = async {
             let called = timeout(APPLICATION_WAITS, (call.call)(&store, &self.world)).await;
@@ -120,8 +134,8 @@ impl Caller {
         store.pool().close().await;
     }
 
-    async fn outlast(&mut self, call: &Call) {
-        let store = self.store().await;
+    async fn outlast(&mut self, call: &Call<DB>) {
+        let store = self.store();
         self.faults.forget_seen();
         if let Err(error) = (call.call)(&store, &self.world).await {
             self.report.problems.push(format!("{}: {error}", call.name));
@@ -129,8 +143,8 @@ impl Caller {
         store.pool().close().await;
         let statements = self.faults.seen();
         for statement in &statements {
-            for fault in FAULTS {
-                self.fail(call, statement, fault).await;
+            for fault in DB::FAULTS.iter().filter(|fault| **fault != Fault::Cut) {
+                self.fail(call, statement, *fault).await;
             }
         }
         self.report.statements.extend(statements);
@@ -138,20 +152,20 @@ impl Caller {
 }
 
 /// Makes each call, and lets each of its statements fail. Has a clock of its own.
-pub(super) fn outlast_all() -> Report {
+pub(super) fn outlast_all<DB: Faulty>() -> Report {
     let outside = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let inside = Builder::new_current_thread().enable_all().build().unwrap();
     inside.block_on(async {
-        let world = World::<Postgres>::new().await;
-        populate::<programs::RelayProgram>(&world).await;
-        populate::<programs::LogConsumer>(&world).await;
-        populate::<programs::EffectDispatcher>(&world).await;
-        populate::<programs::Jobs>(&world).await;
-        let faults = StatementFaults::on(outside.handle(), &world, true);
+        let world = World::<DB>::new().await;
+        populate::<DB, programs::RelayProgram>(&world).await;
+        populate::<DB, programs::LogConsumer>(&world).await;
+        populate::<DB, programs::EffectDispatcher>(&world).await;
+        populate::<DB, programs::Jobs>(&world).await;
+        let faults = DB::faults(outside.handle(), &world, Silence::UntilItIsOver);
         let mut caller = Caller { world, faults, report: Report::default() };
         // The keeper of the log is among the last: it detaches who lags.
-        for call in seldom::CALLS.iter().chain(operators::CALLS).chain(application::CALLS) {
-            caller.outlast(call).await;
+        for call in seldom::all().into_iter().chain(operators::all()).chain(application::all()) {
+            caller.outlast(&call).await;
         }
         caller.report
     })

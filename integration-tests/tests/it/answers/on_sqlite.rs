@@ -8,8 +8,12 @@ use crate::support::{
     wait::{Pause, eventually, in_time, pause},
 };
 use integration_tests::{refunds::Does::Answers, vendors::http_vendor};
-use sqlx::Sqlite;
-use std::time::{Duration, Instant};
+use sqlite_trace::{Moment, watch};
+use sqlx::{Connection as _, Sqlite, SqliteConnection};
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 use tokio::task::JoinSet;
 use twinbox::{
     CancellationToken, Consumer, Delivery, Draft, HandlerResult, Timestamp, Tx,
@@ -84,4 +88,28 @@ async fn a_file_that_another_process_holds_locked_holds_up_nothing_for_good() {
     while let Some(ended) = in_time(programs.join_next()).await {
         ended.unwrap();
     }
+}
+
+/// What the test of each statement rests on.
+#[tokio::test]
+async fn each_statement_of_a_file_is_heard_of_twice() {
+    let mut conn = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+    let heard = Arc::<Mutex<Vec<_>>>::default();
+    let hears = heard.clone();
+    let note = move |moment, sql: &str| hears.lock().unwrap().push((moment, sql.to_owned()));
+    watch(&mut conn, note).await.unwrap();
+    let (create, insert) = ("CREATE TABLE t (n INT);", "INSERT INTO t VALUES (1)");
+    sqlx::raw_sql(concat!("CREATE TABLE t (n INT);", "INSERT INTO t VALUES (1)"))
+        .execute(&mut conn)
+        .await
+        .unwrap();
+    let all = [create, insert].map(|sql| [(Moment::Begins, sql.to_owned()), (Moment::Ended, sql.to_owned())]);
+    assert_eq!(*heard.lock().unwrap(), all.concat());
+    conn.close().await.unwrap();
+    in_time(async {
+        while Arc::strong_count(&heard) > 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }

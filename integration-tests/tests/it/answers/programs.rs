@@ -1,17 +1,18 @@
 //! The programs of an application, and what each is fed with.
+mod console;
 mod consumers;
 mod requests;
 mod senders;
 mod statements;
 
+pub(super) use console::Console;
 pub(super) use consumers::{LogConsumer, NatsConsumer};
 pub(super) use requests::Web;
 pub(super) use senders::{EffectDispatcher, Jobs, Mover, RelayProgram};
 pub(super) use statements::OF_PROGRAMS;
 
-use crate::support::stores::World;
+use crate::support::stores::{TestDb, World};
 use futures::future::BoxFuture;
-use sqlx::Postgres;
 use std::time::Duration;
 use twinbox::{
     CancellationToken, Store,
@@ -23,24 +24,24 @@ use twinbox::{
 };
 
 /// A program that does what it is fed with.
-pub(super) trait Program: Send + Sync + 'static {
+pub(super) trait Program<DB: TestDb>: Send + Sync + 'static {
     const NAME: &str;
 
-    async fn new(world: &World<Postgres>) -> Self;
+    async fn new(world: &World<DB>) -> Self;
 
     /// Runs it until it is stopped.
-    fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()>;
+    fn run(&self, store: Store<DB>, stop: CancellationToken) -> BoxFuture<'static, ()>;
 
     /// Gives it the next work, of each kind, with keys of its own.
-    async fn feed(&self, world: &World<Postgres>, n: i64);
+    async fn feed(&self, world: &World<DB>, n: i64);
 
     /// Returns whether the plain work of this number is done.
-    async fn is_done(&self, world: &World<Postgres>, n: i64) -> bool;
+    async fn is_done(&self, world: &World<DB>, n: i64) -> bool;
 }
 
 /// Lets operators act on the dead letters of a consumer or destination: one by one, or on all that match.
-async fn act_on_dead_letters(
-    ops: &Ops<Postgres>,
+async fn act_on_dead_letters<DB: TestDb>(
+    ops: &Ops<DB>,
     filter: &DeadLetterFilter,
     action: DeadLetterAction,
     all: bool,
@@ -58,7 +59,7 @@ async fn act_on_dead_letters(
 }
 
 /// Makes a replay of a key. A reader that has not noted yet that it came so far has nothing to repeat.
-async fn replay(ops: &Ops<Postgres>, reader: &str, key: String, new: NewReplay) {
+async fn replay<DB: TestDb>(ops: &Ops<DB>, reader: &str, key: String, new: NewReplay) {
     let plan = ops.plan_replay(reader, &Selection::new().key(Some(key))).await.unwrap();
     let _ = ops.make_replay(&plan, new).await;
 }

@@ -3,9 +3,9 @@ use super::calls;
 use crate::support::{
     effects::{WELCOME, mail},
     operations::{LONG, answer, asked, key, policy},
-    stores::{Placed, effect},
+    stores::{Placed, TestDb, World, effect},
 };
-use sqlx::Postgres;
+use sqlx::AssertSqlSafe;
 use std::{
     sync::atomic::{AtomicI64, Ordering::SeqCst},
     time::Duration,
@@ -31,6 +31,18 @@ pub(super) fn fresh() -> String {
 fn number() -> i64 {
     static NEXT: AtomicI64 = AtomicI64::new(1_000_000_000);
     NEXT.fetch_add(1, SeqCst)
+}
+
+/// Creates a table of an application, once.
+pub(super) async fn create<DB: TestDb>(world: &World<DB>, name: &str) {
+    let (id, time) = match DB::MODULE {
+        "postgres" => ("uuid", "timestamptz"),
+        "mysql" => ("BINARY(16)", "DATETIME(6)"),
+        _ => ("BLOB", "INTEGER"),
+    };
+    let create = format!("CREATE TABLE IF NOT EXISTS {name} (id {id} PRIMARY KEY, made_at {time} NOT NULL)");
+    let mut conn = world.pool().acquire().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.unwrap();
 }
 
 /// The error of the database, if there is one.
@@ -79,7 +91,7 @@ calls! {
         lease.token_within("refund", 0, Duration::MAX).await?;
         lease.save("here").await?;
         let mut operation = lease.begin().await?;
-        effect::<Postgres>(&mut operation.tx(), number()).await?;
+        effect::<DB>(&mut operation.tx(), number()).await?;
         operation.commit(&answer("1")).await
     }
     "a lease that is given back": |store, _world| {
@@ -150,10 +162,8 @@ calls! {
         jobs.list(9).await.map(drop)
     }
     "drift": |store, world| {
-        let table = "CREATE TABLE IF NOT EXISTS payments
-            (id uuid PRIMARY KEY, at timestamptz DEFAULT now())";
-        world.execute(table).await;
-        let paid = Expectation::exactly(1).of(WELCOME).per("payments").after(Duration::ZERO, "at");
+        create(world, "payments").await;
+        let paid = Expectation::exactly(1).of(WELCOME).per("payments").after(Duration::ZERO, "made_at");
         Drift::new(store).expect(paid)?.run_once(Sweep::Full).await.map(drop)
     }
     "the keeper": |store, _world| {

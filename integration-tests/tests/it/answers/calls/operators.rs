@@ -1,12 +1,12 @@
 //! Calls of operators, by the tool and by the console.
-use super::calls;
+use super::{answered, calls};
 use crate::support::{
     effects::{WELCOME, mail},
     stores::Placed,
 };
 use std::time::Duration;
 use twinbox::{
-    Draft, Error, ErrorKind, Timestamp,
+    Draft, Timestamp,
     effects::{EffectId, Effects},
     ops::{
         AuditIntent, Ops, Role,
@@ -22,14 +22,6 @@ const CONSUMER: &str = "tests.silence";
 
 fn of_consumer() -> DeadLetterFilter {
     DeadLetterFilter { consumer: Some(CONSUMER.to_owned()), ..DeadLetterFilter::default() }
-}
-
-/// A refusal because of the state of a thing is an answer too.
-fn answered<T>(done: Result<T, Error>) -> Result<(), Error> {
-    match done {
-        Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(()),
-        done => done.map(drop),
-    }
 }
 
 calls! {

@@ -1,16 +1,20 @@
 //! Calls that need something to be there which is seldom there. Each puts it there first: once a statement
 //! has failed, the clock of a test runs ahead, and other connections would not be waited for.
-use super::{application::fresh, calls};
+use super::{
+    answered,
+    application::{create, fresh},
+    calls,
+};
 use crate::support::{
     effects::{WELCOME, mail},
+    jobs::execute,
     operations::{LONG, asked, key, policy},
-    stores::{Placed, World},
+    stores::{Placed, TestDb, World, sql, sql_of},
     wait::{Pause, pause},
 };
-use sqlx::{AssertSqlSafe, Postgres};
 use std::{slice::from_ref, time::Duration};
 use twinbox::{
-    Draft, Error, Message, Timestamp,
+    Draft, Message, Timestamp,
     effects::{
         EffectId, Effects,
         drift::{Drift, Expectation, Sweep},
@@ -36,12 +40,8 @@ fn message() -> Message {
     Draft::of(&Placed { n: 1 }).unwrap().into_message("shop")
 }
 
-async fn execute(world: &World<Postgres>, sql: String) {
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(world.owner().pool()).await.unwrap();
-}
-
 /// Handles a message.
-async fn handled(world: &World<Postgres>, consumer: &str) -> Message {
+async fn handled<DB: TestDb>(world: &World<DB>, consumer: &str) -> Message {
     // One as old as the last that was purged may have been handled.
     let message = Message { time: world.now().await.unwrap(), ..message() };
     let claimed = world.inbox(consumer).claim(&message, false).await.unwrap();
@@ -51,28 +51,21 @@ async fn handled(world: &World<Postgres>, consumer: &str) -> Message {
 }
 
 /// The name of the relay's destination.
-async fn destination(world: &World<Postgres>) -> String {
+async fn destination<DB: TestDb>(world: &World<DB>) -> String {
     let readers = Ops::new(world.owner()).readers().await.unwrap();
     let relays = readers.into_iter().map(|reader| reader.name).find(|name| !name.starts_with("consumer:"));
     relays.expect("a relay ran")
 }
 
-/// A refusal because of the state of the log or of a thing is an answer too.
-fn answered<T>(done: Result<T, Error>) -> Result<(), Error> {
-    match done {
-        Err(error) if error.is_transient() => Err(error),
-        _ => Ok(()),
-    }
-}
-
 /// Plans an effect and gives it a state. Returns its place.
-async fn effect_that(world: &World<Postgres>, state: &str) -> i64 {
+async fn effect_that<DB: TestDb>(world: &World<DB>, state: &str) -> i64 {
     let (effects, source) = (Effects::new(world), Uuid::now_v7());
     let mut tx = world.begin().await.unwrap();
     effects.plan(&mut tx, source, WELCOME, mail("hello")).await.unwrap();
     tx.commit().await.unwrap();
     let position = effects.find(source, WELCOME).await.unwrap().unwrap().position;
-    let set = format!("UPDATE twinbox.side_effects SET state = '{state}' WHERE position = {position}");
+    let table = DB::table_of("side_effects");
+    let set = format!("UPDATE {table} SET state = '{state}' WHERE position = {position}");
     execute(world, set).await;
     position
 }
@@ -91,12 +84,16 @@ calls! {
     }
     "a relay that waits for the lease of another": |store, world| {
         let destination = destination(world).await;
+        let (cursors, now) = (DB::table_of("cursors"), world.now().await.unwrap().as_micros());
+        let in_an_hour = DB::time(Timestamp::from_micros(now + 3_600_000_000));
+        let long_ago = DB::time(Timestamp::from_micros(0));
         let lease = format!(
-            "UPDATE twinbox.cursors SET owner = gen_random_uuid(), owned = 9, wished_by = NULL,
-                lease_until = now() + interval '1 hour', wished_until = 'epoch'
+            "UPDATE {cursors} SET owner = $1, owned = 9, wished_by = NULL, lease_until = {in_an_hour},
+                wished_until = {long_ago}
             WHERE destination = '{destination}'"
         );
-        execute(world, lease).await;
+        let lease = sqlx::query::<DB>(sql::<DB>(&lease)).bind(Uuid::now_v7());
+        lease.execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
         let standby = Standby::new(store, &destination, Uuid::now_v7(), LONG, Shares::new());
         standby.look().await.map(drop)
     }
@@ -128,14 +125,17 @@ calls! {
     }
     "dead letters of a destination": |store, world| {
         let (ops, destination) = (Ops::new(store), destination(world).await);
+        let (parked, outbox) = (DB::table_of("parked_messages"), DB::table_of("outbox"));
+        let (now, key) = (DB::time(world.now().await.unwrap()), sql_of::<DB>("key").0);
         let dead = format!(
-            "INSERT INTO twinbox.parked_messages (destination, position, key, type, state, blocks_key,
-                attempts, next_attempt_at, first_error, last_error, fingerprint)
-            SELECT '{destination}', position, key, type, 'dead', false, 1, now(), 'no', 'no', 'no'
-            FROM twinbox.outbox
+            "DELETE FROM {parked} WHERE destination = '{destination}'
+                AND position = (SELECT max(position) FROM {outbox});
+            INSERT INTO {parked} (destination, position, {key}, type, state, blocks_key, attempts,
+                next_attempt_at, first_error, last_error, fingerprint)
+            SELECT '{destination}', position, {key}, type, 'dead', false, 1, {now}, 'no', 'no', 'no'
+            FROM {outbox}
             ORDER BY position DESC
-            LIMIT 1
-            ON CONFLICT (destination, position) DO UPDATE SET state = 'dead', blocks_key = false"
+            LIMIT 1"
         );
         execute(world, dead).await;
         let destination = Some(destination);
@@ -205,15 +205,15 @@ calls! {
     }
     "drift that was mended": |store, world| {
         const PAID: Expectation =
-            Expectation::exactly(1).of(WELCOME).per("mended").after(Duration::ZERO, "at");
-        execute(world, format!(
-            "CREATE TABLE IF NOT EXISTS mended (id uuid PRIMARY KEY, at timestamptz DEFAULT now());
-            GRANT SELECT ON mended TO PUBLIC;
-            INSERT INTO mended VALUES ('{}')", Uuid::now_v7()
-        )).await;
+            Expectation::exactly(1).of(WELCOME).per("notes").after(Duration::ZERO, "made_at");
+        create(world, "notes").await;
+        let now = DB::time(world.now().await.unwrap());
+        let insert = format!("INSERT INTO notes (id, made_at) VALUES ($1, {now})");
+        let insert = sqlx::query::<DB>(sql::<DB>(&insert)).bind(Uuid::now_v7());
+        insert.execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
         let drift = |store| Drift::new(store).expect(PAID);
         drift(world.owner())?.run_once(Sweep::Full).await.unwrap();
-        execute(world, "DELETE FROM mended".to_owned()).await;
+        execute(world, "DELETE FROM notes".to_owned()).await;
         drift(store)?.run_once(Sweep::Full).await.map(drop)
     }
 }

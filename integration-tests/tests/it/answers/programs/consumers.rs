@@ -1,11 +1,11 @@
 //! Consumers, of the log and of a broker, and what operators do with their dead letters.
 use super::{Program, act_on_dead_letters, replay};
 use crate::support::{
+    jobs::execute,
     relay::{Running, Target},
-    stores::{Confirmed, Placed, World, effect},
+    stores::{Confirmed, Placed, TestDb, World, effect},
 };
 use futures::future::BoxFuture;
-use sqlx::Postgres;
 use std::{panic::resume_unwind, time::Duration};
 use twinbox::{
     BatchTx, CancellationToken, Consumer, Delivery, Dialect, Draft, HandlerError, HandlerResult, RetryPolicy,
@@ -58,13 +58,13 @@ async fn ordered<DB: Dialect>(tx: &mut Tx<'_, DB>, order: Delivery<Placed>) -> H
     }
 }
 
-fn consumer(store: &Store<Postgres>) -> Consumer<Postgres, ()> {
+fn consumer<DB: Dialect>(store: &Store<DB>) -> Consumer<DB, ()> {
     let keeper = Keeper::new(store).every(Duration::from_secs(1)).first_look(Duration::ZERO);
     let consumer = Consumer::new(store.clone(), ()).keeper(keeper).drain(Duration::from_secs(5));
     consumer.handler::<single>().handler::<batch>().handler::<ordered>()
 }
 
-async fn feed(world: &World<Postgres>, n: i64) {
+async fn feed<DB: TestDb>(world: &World<DB>, n: i64) {
     let mut tx = world.begin().await.unwrap();
     let drafts = (KINDS * n..KINDS * (n + 1)).map(|n| Draft::of(&Placed { n }).unwrap()).collect();
     world.outbox().publish_all(&mut tx, drafts).await.unwrap();
@@ -79,7 +79,7 @@ async fn feed(world: &World<Postgres>, n: i64) {
         3 => act_on_dead_letters(&ops, &filter, DeadLetterAction::Redrive, true).await,
         5 if is_done(world, n - 4).await => {
             let again = KINDS * (n - 4) + 4;
-            sqlx::query("DELETE FROM effects WHERE n = $1").bind(again).execute(world.pool()).await.unwrap();
+            execute(world, format!("DELETE FROM effects WHERE n = {again}")).await;
             let readers = ops.readers().await.unwrap();
             let own = readers.iter().find(|reader| reader.name == format!("consumer:{SINGLE}"));
             let reader = &own.unwrap_or(&readers[0]).name;
@@ -89,7 +89,7 @@ async fn feed(world: &World<Postgres>, n: i64) {
     }
 }
 
-async fn is_done(world: &World<Postgres>, n: i64) -> bool {
+async fn is_done<DB: TestDb>(world: &World<DB>, n: i64) -> bool {
     let n = KINDS * n;
     let done = format!("SELECT count(*) FROM effects WHERE n IN ({n}, {}, {})", BATCH + n, ORDERED + n);
     world.number(done).await == 3
@@ -98,22 +98,22 @@ async fn is_done(world: &World<Postgres>, n: i64) -> bool {
 /// A consumer that reads the log itself.
 pub(in super::super) struct LogConsumer;
 
-impl Program for LogConsumer {
+impl<DB: TestDb> Program<DB> for LogConsumer {
     const NAME: &str = "consumer of the log";
 
-    async fn new(_: &World<Postgres>) -> Self {
+    async fn new(_: &World<DB>) -> Self {
         Self
     }
 
-    fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    fn run(&self, store: Store<DB>, stop: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move { consumer(&store).run(stop).await.unwrap() })
     }
 
-    async fn feed(&self, world: &World<Postgres>, n: i64) {
+    async fn feed(&self, world: &World<DB>, n: i64) {
         feed(world, n).await;
     }
 
-    async fn is_done(&self, world: &World<Postgres>, n: i64) -> bool {
+    async fn is_done(&self, world: &World<DB>, n: i64) -> bool {
         is_done(world, n).await
     }
 }
@@ -124,10 +124,10 @@ pub(in super::super) struct NatsConsumer {
     _relay: Running,
 }
 
-impl Program for NatsConsumer {
+impl<DB: TestDb> Program<DB> for NatsConsumer {
     const NAME: &str = "consumer of NATS";
 
-    async fn new(world: &World<Postgres>) -> Self {
+    async fn new(world: &World<DB>) -> Self {
         let target = Target::shared();
         let relay = Running::start(&**world, &target);
         feed(world, -1).await;
@@ -135,16 +135,16 @@ impl Program for NatsConsumer {
         Self { target, _relay: relay }
     }
 
-    fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    fn run(&self, store: Store<DB>, stop: CancellationToken) -> BoxFuture<'static, ()> {
         let nats = Nats::with_options(self.target.existing()).unwrap();
         Box::pin(async move { consumer(&store).transport(nats).run(stop).await.unwrap() })
     }
 
-    async fn feed(&self, world: &World<Postgres>, n: i64) {
+    async fn feed(&self, world: &World<DB>, n: i64) {
         feed(world, n).await;
     }
 
-    async fn is_done(&self, world: &World<Postgres>, n: i64) -> bool {
+    async fn is_done(&self, world: &World<DB>, n: i64) -> bool {
         is_done(world, n).await
     }
 }

@@ -2,7 +2,7 @@
 use super::Program;
 use crate::support::{
     refunds::{asked, post},
-    stores::World,
+    stores::{TestDb, World},
     wait::{Pause, pause},
     webhooks::now,
 };
@@ -13,7 +13,6 @@ use axum::{
 };
 use futures::future::BoxFuture;
 use integration_tests::refunds::{Does, HOOK_SECRET, Shop, TABLES, hooks, leased_router, router};
-use sqlx::Postgres;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
@@ -41,15 +40,15 @@ pub(in super::super) struct Web {
     done: Arc<Mutex<HashMap<i64, usize>>>,
 }
 
-impl Program for Web {
+impl<DB: TestDb> Program<DB> for Web {
     const NAME: &str = "web service";
 
-    async fn new(world: &World<Postgres>) -> Self {
+    async fn new(world: &World<DB>) -> Self {
         world.execute(TABLES).await;
         Self { routers: Arc::default(), done: Arc::default() }
     }
 
-    fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    fn run(&self, store: Store<DB>, stop: CancellationToken) -> BoxFuture<'static, ()> {
         let layer =
             || Idempotency::new(store.clone(), |_| Caller::default()).handler_timeout(HANDLER_TIMEOUT);
         let shop = || Arc::new(Shop::default());
@@ -62,7 +61,7 @@ impl Program for Web {
         Box::pin(async move { stop.cancelled().await })
     }
 
-    async fn feed(&self, _: &World<Postgres>, n: i64) {
+    async fn feed(&self, _: &World<DB>, n: i64) {
         for kind in 0..3 {
             let (routers, done) = (self.routers.clone(), self.done.clone());
             tokio::spawn(async move {
@@ -81,7 +80,7 @@ impl Program for Web {
         }
     }
 
-    async fn is_done(&self, _: &World<Postgres>, n: i64) -> bool {
+    async fn is_done(&self, _: &World<DB>, n: i64) -> bool {
         self.done.lock().unwrap().get(&n) == Some(&3)
     }
 }

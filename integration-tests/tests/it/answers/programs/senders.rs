@@ -2,14 +2,14 @@
 use super::{Program, act_on_dead_letters, replay};
 use crate::support::{
     effects::{QUICK, WELCOME, mail},
+    jobs::execute,
     relay::{Target, n_payload},
-    stores::{Placed, World},
+    stores::{Placed, TestDb, World},
     wait::{Pause, pause},
 };
 use async_nats::jetstream::stream;
 use futures::{StreamExt as _, future::BoxFuture};
 use integration_tests::vendors::http_vendor;
-use sqlx::Postgres;
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex},
@@ -40,10 +40,10 @@ pub(in super::super) struct RelayProgram {
     arrived: Arc<Mutex<HashSet<String>>>,
 }
 
-impl Program for RelayProgram {
+impl<DB: TestDb> Program<DB> for RelayProgram {
     const NAME: &str = "relay";
 
-    async fn new(_: &World<Postgres>) -> Self {
+    async fn new(_: &World<DB>) -> Self {
         let target = Target::shared();
         let config = target.config(&["orders.placed"]);
         target.create(stream::Config { max_message_size: 2048, ..config }).await;
@@ -60,7 +60,7 @@ impl Program for RelayProgram {
         Self { target, arrived }
     }
 
-    fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    fn run(&self, store: Store<DB>, stop: CancellationToken) -> BoxFuture<'static, ()> {
         let nats = Nats::with_options(self.target.existing()).unwrap();
         let options = RelayOptions::new().on_exhausted(OnExhausted::DeadLetter);
         let keeper = Keeper::new(&store).every(Duration::from_secs(1)).first_look(Duration::ZERO);
@@ -69,7 +69,7 @@ impl Program for RelayProgram {
         )
     }
 
-    async fn feed(&self, world: &World<Postgres>, n: i64) {
+    async fn feed(&self, world: &World<DB>, n: i64) {
         let of_type = |event_type: &str, id: &str, payload: Vec<u8>| {
             Draft::raw(event_type, 1, payload).id(format!("{id}-{n}"))
         };
@@ -99,7 +99,7 @@ impl Program for RelayProgram {
         }
     }
 
-    async fn is_done(&self, _: &World<Postgres>, n: i64) -> bool {
+    async fn is_done(&self, _: &World<DB>, n: i64) -> bool {
         self.arrived.lock().unwrap().contains(&format!("o-{n}"))
     }
 }
@@ -107,26 +107,27 @@ impl Program for RelayProgram {
 /// The mover of delayed messages.
 pub(in super::super) struct Mover;
 
-impl Program for Mover {
+impl<DB: TestDb> Program<DB> for Mover {
     const NAME: &str = "mover of delayed messages";
 
-    async fn new(_: &World<Postgres>) -> Self {
+    async fn new(_: &World<DB>) -> Self {
         Self
     }
 
-    fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    fn run(&self, store: Store<DB>, stop: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move { DelayedMessageMover::new(store).run(stop).await.unwrap() })
     }
 
-    async fn feed(&self, world: &World<Postgres>, n: i64) {
+    async fn feed(&self, world: &World<DB>, n: i64) {
         let mut tx = world.begin().await.unwrap();
         let draft = Draft::of(&Placed { n }).unwrap().not_before(Timestamp::from_micros(0));
         world.outbox().publish_draft(&mut tx, draft).await.unwrap();
         tx.commit().await.unwrap();
     }
 
-    async fn is_done(&self, world: &World<Postgres>, n: i64) -> bool {
-        world.number(format!("SELECT count(*) FROM twinbox.outbox WHERE key = '{n}'")).await == 1
+    async fn is_done(&self, world: &World<DB>, n: i64) -> bool {
+        let moved = format!("SELECT count(*) FROM {} WHERE key = '{n}'", DB::table_of("outbox"));
+        world.number(moved).await == 1
     }
 }
 
@@ -137,7 +138,7 @@ pub(in super::super) struct EffectDispatcher {
 }
 
 impl EffectDispatcher {
-    async fn undo(&self, world: &World<Postgres>, n: i64) {
+    async fn undo<DB: TestDb>(&self, world: &World<DB>, n: i64) {
         let (effects, source) = (Effects::new(world), self.planned.lock().unwrap()[&n]);
         let sent = effects.find(source, WELCOME).await.unwrap().unwrap();
         let mut tx = world.begin().await.unwrap();
@@ -146,20 +147,20 @@ impl EffectDispatcher {
     }
 }
 
-impl Program for EffectDispatcher {
+impl<DB: TestDb> Program<DB> for EffectDispatcher {
     const NAME: &str = "dispatcher of side effects";
 
-    async fn new(_: &World<Postgres>) -> Self {
+    async fn new(_: &World<DB>) -> Self {
         Self { vendor: FakeVendor::start().await.unwrap(), planned: Mutex::default() }
     }
 
-    fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    fn run(&self, store: Store<DB>, stop: CancellationToken) -> BoxFuture<'static, ()> {
         let vendor = http_vendor(&self.vendor.url(), profiles::RESEND).unwrap();
         let dispatcher = Dispatcher::new(&store).vendor_with(vendor, VendorOptions::new().retries(QUICK));
         Box::pin(async move { dispatcher.poll(Duration::from_millis(10)).run(stop).await.unwrap() })
     }
 
-    async fn feed(&self, world: &World<Postgres>, n: i64) {
+    async fn feed(&self, world: &World<DB>, n: i64) {
         let effects = Effects::new(world);
         let mut tx = world.begin().await.unwrap();
         let source = Uuid::now_v7();
@@ -178,7 +179,7 @@ impl Program for EffectDispatcher {
         }
     }
 
-    async fn is_done(&self, world: &World<Postgres>, n: i64) -> bool {
+    async fn is_done(&self, world: &World<DB>, n: i64) -> bool {
         let source = self.planned.lock().unwrap()[&n];
         let effect = Effects::new(world).find(source, WELCOME).await.unwrap();
         let is_sent = [EffectState::Confirmed, EffectState::Compensated];
@@ -196,21 +197,21 @@ pub(in super::super) struct Jobs {
 
 impl Jobs {
     /// Asks for a run, which is refused as long as no runner has registered the job.
-    async fn ask(&self, world: &World<Postgres>, n: i64) {
+    async fn ask<DB: TestDb>(&self, world: &World<DB>, n: i64) {
         if let Ok(run) = JobsOf::new(world).run_now("asked").await {
             self.ran.lock().unwrap().insert(n, run);
         }
     }
 }
 
-impl Program for Jobs {
+impl<DB: TestDb> Program<DB> for Jobs {
     const NAME: &str = "runner of jobs";
 
-    async fn new(_: &World<Postgres>) -> Self {
+    async fn new(_: &World<DB>) -> Self {
         Self { ran: Mutex::default() }
     }
 
-    fn run(&self, store: Store<Postgres>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    fn run(&self, store: Store<DB>, stop: CancellationToken) -> BoxFuture<'static, ()> {
         let asked = Job::new("asked", "0 0 1 1 *").unwrap().handler(async |_| Ok(()));
         let scheduled = Job::new("scheduled", "* * * * *").unwrap().handler(async |_| Ok(()));
         let slow = Job::new("slow", "* * * * *").unwrap().handler(async |_| {
@@ -222,14 +223,14 @@ impl Program for Jobs {
         Box::pin(async move { runner.run(stop).await.unwrap() })
     }
 
-    async fn feed(&self, world: &World<Postgres>, n: i64) {
+    async fn feed(&self, world: &World<DB>, n: i64) {
         // The schedule is due again.
-        let back = "UPDATE twinbox.jobs SET decided_until = decided_until - interval '2 minutes'";
-        world.execute(back).await;
+        let (table, earlier) = (DB::table_of("jobs"), DB::earlier("decided_until", 120));
+        execute(world, format!("UPDATE {table} SET decided_until = {earlier}")).await;
         self.ask(world, n).await;
     }
 
-    async fn is_done(&self, world: &World<Postgres>, n: i64) -> bool {
+    async fn is_done(&self, world: &World<DB>, n: i64) -> bool {
         let Some(run) = self.ran.lock().unwrap().get(&n).copied() else {
             self.ask(world, n).await;
             return false;
