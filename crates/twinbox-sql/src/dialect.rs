@@ -113,9 +113,13 @@ pub trait Dialect:
     #[doc(hidden)]
     const MIGRATION_UNLOCK: Option<&'static str> = None;
 
-    /// Begins a transaction of an [`OwnedTx`](crate::OwnedTx).
+    /// Begins a transaction of an [`OwnedTx`](crate::OwnedTx) for the application, which bounds it.
     #[doc(hidden)]
     const BEGIN: &'static str;
+    /// Begins a transaction of Twinbox itself. It may hold rows that others wait for, so the database ends it
+    /// when it has heard nothing of its process for 30 s.
+    #[doc(hidden)]
+    const BEGIN_BOUNDED: &'static str = Self::BEGIN;
     /// Begins a transaction that claims something first, where a claim cannot bound its own wait for locks:
     /// to 2 s, up to the end of the claim.
     #[doc(hidden)]

@@ -226,7 +226,7 @@ impl<DB: Dialect> Store<DB> {
     /// # }
     /// ```
     pub async fn begin(&self) -> Result<OwnedTx<DB>, Error> {
-        self.engine.begin().await
+        self.engine.begin_for_caller().await
     }
 
     /// Returns a handle to the outbox, which publishes events.

@@ -1,5 +1,6 @@
 //! No wait is without an end: each program outlasts a connection that fails at any of its statements.
 mod calls;
+mod idle;
 mod on_sqlite;
 mod programs;
 
@@ -42,6 +43,12 @@ const BETWEEN_FEEDS: Duration = Duration::from_millis(500);
 
 /// The variable that names the one statement which fails, to look at what happens.
 const ONLY: &str = "TWINBOX_TEST_STATEMENT";
+/// The variable that names the one [`Fault`] of a long run.
+const ONLY_FAULT: &str = "TWINBOX_TEST_FAULT";
+
+fn is_chosen(statement: &str) -> bool {
+    std::env::var(ONLY).map_or(true, |only| only == statement)
+}
 
 /// A program that runs.
 struct Running {
@@ -240,12 +247,12 @@ async fn outlast<DB: Faulty, P: Program<DB>>(fault: Fault, part: u64, parts: u64
     let mut trial = Trial::<DB, P>::new().await;
     trial.start().await;
     trial.rehearse().await;
-    let (mut others, only) = (Vec::new(), std::env::var(ONLY).ok());
+    let mut others = Vec::new();
     for statement in trial.report.statements.clone() {
         let mut hasher = DefaultHasher::new();
         statement.hash(&mut hasher);
-        let is_chosen = only.as_ref().is_none_or(|only| *only == statement);
-        if is_chosen && hasher.finish() % parts == part && !trial.outlast(&statement, fault).await {
+        if is_chosen(&statement) && hasher.finish() % parts == part && !trial.outlast(&statement, fault).await
+        {
             others.push(statement);
         }
     }
@@ -329,7 +336,9 @@ fn outlast_each_statement<DB: Faulty>(faults: &[Fault]) {
     let calls = std::thread::spawn(calls::outlast_all::<DB>);
     let runtime = Runtime::new().unwrap();
     let mut report = Report::default();
-    for fault in faults {
+    let is_chosen =
+        |fault: &&Fault| std::env::var(ONLY_FAULT).map_or(true, |only| only == format!("{fault:?}"));
+    for fault in faults.iter().filter(is_chosen) {
         report.add(runtime.block_on(outlast_all::<DB>(*fault)));
     }
     report.show();

@@ -71,7 +71,7 @@ pub(super) async fn publish_to_all<DB: Dialect>(
     let act = async || {
         let mut published = 0;
         for batch in drafts.chunks(PUBLISH_BATCH) {
-            let mut tx = session.store.begin().await?;
+            let mut tx = session.store.engine().begin().await?;
             session.store.outbox().publish_all(&mut tx, batch.to_vec()).await?;
             tx.commit().await?;
             published += batch.len() as u64;

@@ -99,8 +99,10 @@ impl Dialect for MySql {
     // bound of its own.
     const MIGRATION_BEGIN: &'static str = "
         SET @twinbox_migration_table_wait = CAST(@@SESSION.lock_wait_timeout AS SIGNED),
-            @twinbox_migration_row_wait = CAST(@@SESSION.innodb_lock_wait_timeout AS SIGNED);
-        SET SESSION lock_wait_timeout = 30, innodb_lock_wait_timeout = 30";
+            @twinbox_migration_row_wait = CAST(@@SESSION.innodb_lock_wait_timeout AS SIGNED),
+            @twinbox_migration_idle = CAST(@@SESSION.wait_timeout AS SIGNED);
+        SET SESSION lock_wait_timeout = 30, innodb_lock_wait_timeout = 30,
+            wait_timeout = CAST(LEAST(@@SESSION.wait_timeout, 30) AS SIGNED)";
     // A name without the secret could be locked by any account of the server.
     const MIGRATION_LOCK: Option<&'static str> = Some(
         "SELECT GET_LOCK(CONCAT('twinbox ', MD5(CONCAT(DATABASE(), HEX(secret)))), 600)
@@ -110,10 +112,18 @@ impl Dialect for MySql {
         "SELECT RELEASE_LOCK(CONCAT('twinbox ', MD5(CONCAT(DATABASE(), HEX(secret)))))
         FROM {lock_secret};
         SET SESSION lock_wait_timeout = @twinbox_migration_table_wait,
-            innodb_lock_wait_timeout = @twinbox_migration_row_wait",
+            innodb_lock_wait_timeout = @twinbox_migration_row_wait,
+            wait_timeout = @twinbox_migration_idle",
     );
 
     const BEGIN: &'static str = concat!(usual_waits!(), "; ", begin!());
+    const BEGIN_BOUNDED: &'static str = concat!(
+        usual_waits!(),
+        "; ",
+        remember_waits!(),
+        "; SET SESSION wait_timeout = CAST(LEAST(@twinbox_idle, 30) AS SIGNED); ",
+        begin!()
+    );
     const BEGIN_TO_CLAIM: &'static str =
         concat!(remember_waits!(), "; SET SESSION innodb_lock_wait_timeout = 2; ", begin!());
     const BEGIN_PLAIN: &'static str =

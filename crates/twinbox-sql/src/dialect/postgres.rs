@@ -89,13 +89,16 @@ impl Dialect for Postgres {
         );";
     // Also for another process that makes the schema or the table at this moment, until it has committed.
     const MIGRATION_BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED;
-        SET LOCAL lock_timeout = '600s'";
+        SET LOCAL lock_timeout = '600s';
+        SET LOCAL idle_in_transaction_session_timeout = '30s'";
     const MIGRATION_LOCK: Option<&'static str> = Some(
         "LOCK TABLE {migrations} IN SHARE ROW EXCLUSIVE MODE;
         SET LOCAL lock_timeout = '30s'",
     );
 
     const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+    const BEGIN_BOUNDED: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED;
+        SELECT set_config('idle_in_transaction_session_timeout', '30s', true)";
     const BEGIN_SHORT: &'static str = concat!(
         "BEGIN ISOLATION LEVEL READ COMMITTED;
         SELECT set_config('idle_in_transaction_session_timeout', '2s', true),
@@ -104,11 +107,13 @@ impl Dialect for Postgres {
     );
     const BEGIN_LONG: Option<&'static str> = Some(
         "BEGIN ISOLATION LEVEL READ COMMITTED;
-        SELECT set_config('statement_timeout', '600s', true)",
+        SELECT set_config('statement_timeout', '600s', true),
+            set_config('idle_in_transaction_session_timeout', '30s', true)",
     );
     const BEGIN_PLANNED_ONCE: Option<&'static str> = Some(
         "BEGIN ISOLATION LEVEL READ COMMITTED;
-        SELECT set_config('plan_cache_mode', 'force_generic_plan', true)",
+        SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
+            set_config('idle_in_transaction_session_timeout', '30s', true)",
     );
     const CHECK_DEFERRED: Option<&'static str> = Some("SET CONSTRAINTS ALL IMMEDIATE");
 

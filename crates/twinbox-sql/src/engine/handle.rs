@@ -127,12 +127,20 @@ impl<DB: Dialect> Engine<DB> {
         value.clone().downcast().expect("the value of its type")
     }
 
-    /// Begins a transaction.
+    /// Begins a transaction of Twinbox itself, see [`Dialect::BEGIN_BOUNDED`].
     ///
     /// # Errors
     /// No connection within the pool's time-out, the database refused, or on SQLite another transaction of
     /// this process did not end within 10 s.
     pub async fn begin(&self) -> Result<OwnedTx<DB>, Error> {
+        self.begin_with(DB::BEGIN_BOUNDED).await
+    }
+
+    /// Begins a transaction for the application, or for a handler, whose guard bounds it.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub(crate) async fn begin_for_caller(&self) -> Result<OwnedTx<DB>, Error> {
         self.begin_with(DB::BEGIN).await
     }
 
@@ -195,7 +203,7 @@ impl<DB: Dialect> Engine<DB> {
     pub async fn connection(&self) -> Result<Connection<DB>, Error> {
         Ok(match self.catalog.is_named {
             true => Connection::Direct(Direct { conn: self.pool.acquire().await?.into(), is_done: false }),
-            false => Connection::InTransaction(PooledTx::begin(self.pool.clone(), DB::BEGIN_PLAIN).await?),
+            false => Connection::InTransaction(PooledTx::begin(self.pool.clone(), DB::BEGIN_BOUNDED).await?),
         })
     }
 

@@ -36,7 +36,7 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
     /// As [`begin_without_key`](Self::begin_without_key).
     pub async fn begin_without_key_within(&self, handler_timeout: Duration) -> Result<Operation<DB>, Error> {
         let catalog = self.engine.catalog();
-        let mut tx = self.engine.begin().await?;
+        let mut tx = self.engine.begin_for_caller().await?;
         let guard = DB::guard(tx.connection(), catalog, handler_timeout).await?;
         let scope = Scope::of_operation(catalog.clone(), Uuid::now_v7());
         Ok(Operation::without_key(Guarded::new(tx, guard, scope)))

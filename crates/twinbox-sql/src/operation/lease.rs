@@ -196,7 +196,7 @@ impl<DB: Dialect> OperationLease<DB> {
     pub async fn begin(&self) -> Result<Operation<DB>, Error> {
         let HeldKey { engine, slot, owner, .. } = &*self.held;
         let last_transaction = self.held.begin_ending()?;
-        let mut tx = engine.begin().await?;
+        let mut tx = engine.begin_for_caller().await?;
         // First, so that no session holds the key that nothing bounds.
         let guard = DB::guard(tx.connection(), engine.catalog(), self.idle_max).await?;
         let enter = query::<DB>(&engine.sql().operations.enter).bind(slot.to_vec()).bind(*owner);

@@ -4,7 +4,7 @@ mod application;
 mod operators;
 mod seldom;
 
-use super::{Report, programs, programs::Program};
+use super::{Report, is_chosen, programs, programs::Program};
 use crate::support::{
     database::SERVICE,
     statement_faults::{Fault, Faulty, Happened, Silence, StatementFaults},
@@ -142,7 +142,7 @@ impl<DB: Faulty> Caller<DB> {
         }
         store.pool().close().await;
         let statements = self.faults.seen();
-        for statement in &statements {
+        for statement in statements.iter().filter(|statement| is_chosen(statement)) {
             for fault in DB::FAULTS.iter().filter(|fault| **fault != Fault::Cut) {
                 self.fail(call, statement, *fault).await;
             }

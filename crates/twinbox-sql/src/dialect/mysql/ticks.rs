@@ -1,5 +1,5 @@
 //! Making ticks, and finding out which holes stay empty.
-use super::waits::{bound_lock_wait, unbound_lock_wait};
+use super::waits::{bound_lock_wait, remember_waits, unbound_lock_wait, usual_waits};
 use crate::{
     Error, ErrorKind,
     catalog::Catalog,
@@ -19,9 +19,15 @@ const PROBE_STATEMENTS_MAX: u32 = 200;
 /// The rows of one statement, at most.
 const ROWS_OF_STATEMENT: usize = 1_000;
 
-/// Begins a transaction whose statements all see one snapshot of the server.
-const SNAPSHOT: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
-    START TRANSACTION WITH CONSISTENT SNAPSHOT";
+/// Begins a transaction whose statements all see one snapshot of the server. No other process makes a tick
+/// before it ends, so the server ends it when its process is silent.
+const SNAPSHOT: &str = concat!(
+    remember_waits!(),
+    "; SET SESSION wait_timeout = 2; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+    START TRANSACTION WITH CONSISTENT SNAPSHOT"
+);
+const COMMIT: &str = concat!("COMMIT; ", usual_waits!());
+const ROLLBACK: &str = concat!("ROLLBACK; ", usual_waits!());
 
 /// Positions without a committed row, from the first to the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,12 +100,12 @@ async fn make(conn: &mut MySqlConnection, catalog: &Catalog, always: bool) -> Re
     raw::<MySql>(SNAPSHOT).execute(&mut *conn).await?;
     match make_in_snapshot(conn, catalog, always).await {
         Ok(Some(tick)) => {
-            raw::<MySql>("COMMIT").execute(&mut *conn).await.map_err(Error::of_commit)?;
+            raw::<MySql>(COMMIT).execute(&mut *conn).await.map_err(Error::of_commit)?;
             catalog.durable_tick.fetch_max(tick.id, Ordering::AcqRel);
             Ok(Some(tick))
         }
         made => {
-            raw::<MySql>("ROLLBACK").execute(&mut *conn).await?;
+            raw::<MySql>(ROLLBACK).execute(&mut *conn).await?;
             match made {
                 Err(error) if is_duplicate(&error) || is_contention_error(&error) => Ok(None),
                 made => Ok(made?),

@@ -151,7 +151,8 @@ impl Answers {
     async fn pass_on(&self, server: &mut OwnedReadHalf, client: &mut OwnedWriteHalf) -> io::Result<()> {
         let mut bytes = vec![0; 64 * 1024];
         loop {
-            let mut n = server.read(&mut bytes).await?;
+            // The server may end its session while the client hears nothing of it.
+            let mut n = server.read(&mut bytes).await.unwrap_or(0);
             while n > 0 && n < STATEMENT_ID.end && self.prepared.lock().unwrap().unnumbered.is_some() {
                 let more = server.read(&mut bytes[n..]).await?;
                 n = if more == 0 { 0 } else { n + more };
