@@ -121,7 +121,7 @@ pub trait Dialect:
     #[doc(hidden)]
     const BEGIN_BOUNDED: &'static str = Self::BEGIN;
     /// Begins a transaction that claims something first, where a claim cannot bound its own wait for locks:
-    /// to 2 s, up to the end of the claim.
+    /// to 2 s, up to the end of the claim. Until then the transaction is bounded as one of Twinbox itself.
     #[doc(hidden)]
     const BEGIN_TO_CLAIM: &'static str = Self::BEGIN;
     /// Begins a transaction that sqlx ends.

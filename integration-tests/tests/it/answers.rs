@@ -3,6 +3,7 @@ mod calls;
 mod idle;
 mod on_sqlite;
 mod programs;
+mod untried;
 
 use crate::support::{
     database::SERVICE,
@@ -27,6 +28,7 @@ use tokio::{
 };
 use twinbox::{CancellationToken, Dialect, Store};
 use twinbox_core::task_name::TaskName;
+use untried::{ELSEWHERE, UNTRIED};
 
 /// The next of another key is served within this time: 40 s, and more on a machine that is busy.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
@@ -266,24 +268,6 @@ async fn outlast<DB: Faulty, P: Program<DB>>(fault: Fault, part: u64, parts: u64
     report
 }
 
-/// Tasks that ask no database, or whose program runs in a process of its own: their tests are elsewhere.
-const ELSEWHERE: &[TaskName] = &[
-    TaskName::AdminServer,
-    TaskName::BusCheck,
-    TaskName::DatabaseMetrics,
-    TaskName::EventBridgeRequest,
-    TaskName::Fingerprint,
-    TaskName::FollowUrlFile,
-    TaskName::MetricsUpkeep,
-    TaskName::NatsTls,
-    TaskName::OtlpRequest,
-    TaskName::RelayWorker,
-    TaskName::Signals,
-    TaskName::SqsReceive,
-    TaskName::SqsSettle,
-    TaskName::Systemd,
-];
-
 /// A fault in each program: all programs at the same time, because they mostly wait.
 async fn outlast_all<DB: Faulty>(fault: Fault) -> Report {
     let mut trials = FuturesUnordered::<LocalBoxFuture<'_, Report>>::new();
@@ -304,17 +288,6 @@ async fn outlast_all<DB: Faulty>(fault: Fault) -> Report {
     all
 }
 
-/// Statements without a fault here, and why.
-const UNTRIED: &[(&str, &str)] = &[
-    ("bulk_actions.fail", "for an action that no version can read"),
-    ("deliveries.postpone", "for a parked delivery that fails once more"),
-    ("destination_queue.delete", "for a parked message that has been sent"),
-    ("effects.name", "for an effect that was planned in SQL"),
-    ("jobs.give_up", "for a run whose process has died"),
-    ("redaction.deliveries", "for a parked delivery of the key"),
-    ("setup.record_migration", "migrations are interrupted in tests of their own"),
-    ("setup.set_service", "by a migration alone"),
-];
 /// How many statements of programs, and tasks, the usual run may miss: some are rare.
 const RARE: usize = 4;
 

@@ -39,7 +39,7 @@ use twinbox_core::{
     endpoint::{PlainRefused, Protection},
 };
 use uuid::Uuid;
-use waits::{begin, end, remember_waits, unbound_lock_wait, usual_waits};
+use waits::{begin, bounded_idle, end, remember_waits, unbound_lock_wait, usual_waits};
 
 impl Dialect for MySql {
     const CAPABILITIES: Capabilities = Capabilities {
@@ -117,15 +117,15 @@ impl Dialect for MySql {
     );
 
     const BEGIN: &'static str = concat!(usual_waits!(), "; ", begin!());
-    const BEGIN_BOUNDED: &'static str = concat!(
-        usual_waits!(),
-        "; ",
+    const BEGIN_BOUNDED: &'static str =
+        concat!(usual_waits!(), "; ", remember_waits!(), "; SET SESSION ", bounded_idle!(), "; ", begin!());
+    const BEGIN_TO_CLAIM: &'static str = concat!(
         remember_waits!(),
-        "; SET SESSION wait_timeout = CAST(LEAST(@twinbox_idle, 30) AS SIGNED); ",
+        "; SET SESSION innodb_lock_wait_timeout = 2, ",
+        bounded_idle!(),
+        "; ",
         begin!()
     );
-    const BEGIN_TO_CLAIM: &'static str =
-        concat!(remember_waits!(), "; SET SESSION innodb_lock_wait_timeout = 2; ", begin!());
     const BEGIN_PLAIN: &'static str =
         concat!(usual_waits!(), "; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION");
     // The savepoint is gone if the transaction has ended: by COMMIT or ROLLBACK, a statement that commits, or

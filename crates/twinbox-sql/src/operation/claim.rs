@@ -66,7 +66,7 @@ impl<DB: Dialect> IdempotencyKeys<DB> {
     async fn begin_transaction(&self, policy: &OperationPolicy) -> Result<OwnedTx<DB>, Error> {
         match self.spare_connections(policy) {
             Some(spares) => spares.begin(&self.engine).await,
-            None => self.engine.begin_for_caller().await,
+            None => self.engine.begin_to_claim().await,
         }
     }
 

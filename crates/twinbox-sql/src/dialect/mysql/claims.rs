@@ -87,9 +87,9 @@ pub(super) async fn claim_operation(
     claim: &OperationClaim<'_>,
 ) -> Result<OperationClaimed<String>, Error> {
     bound_lock_wait(conn, claim.wait).await?;
-    let claimed = claim_operation_bounded(conn, catalog, claim).await;
+    let claimed = claim_operation_bounded(conn, catalog, claim).await?;
     unbound_lock_wait(conn, Some(claim.idle_max)).await?;
-    claimed
+    Ok(claimed)
 }
 
 async fn claim_operation_bounded(

@@ -27,6 +27,12 @@ macro_rules! usual_waits {
                 CAST(COALESCE(@twinbox_statement, @@SESSION.max_statement_time) AS DECIMAL(20, 6)) */"
     };
 }
+/// For a transaction of Twinbox itself, and for a handler's until its claim says how long it may be idle.
+macro_rules! bounded_idle {
+    () => {
+        "wait_timeout = CAST(LEAST(@twinbox_idle, 30) AS SIGNED)"
+    };
+}
 /// Begins a transaction. Without `autocommit`, what a handler writes after the end of its transaction is
 /// rolled back with the next.
 macro_rules! begin {
@@ -41,7 +47,7 @@ macro_rules! end {
         concat!("SET SESSION autocommit = 1;\n        ", usual_waits!())
     };
 }
-pub(super) use {begin, end, remember_waits, usual_waits};
+pub(super) use {begin, bounded_idle, end, remember_waits, usual_waits};
 
 /// Bounds the wait for locks, in whole seconds.
 pub(super) async fn bound_lock_wait(conn: &mut MySqlConnection, wait: Duration) -> Result<(), Error> {
@@ -76,6 +82,6 @@ pub(super) fn unbound(idle_max: Option<Duration>) -> String {
     format!(
         "{}; SET SESSION innodb_lock_wait_timeout = @twinbox_lock_wait{}",
         remember_waits!(),
-        bounds.unwrap_or_default()
+        bounds.unwrap_or_else(|| ", wait_timeout = @twinbox_idle".to_owned())
     )
 }
