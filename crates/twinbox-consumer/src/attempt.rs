@@ -28,6 +28,10 @@ use twinbox_sql::{
 /// How often an attempt is repeated at once after contention.
 const REPEATS_MAX: u32 = 5;
 
+/// The failure of an attempt during which the database went away, as it did in those before. It is recorded
+/// when the message comes again.
+pub(crate) const DATABASE_AWAY: &str = "the database went away during the attempt, and during those before";
+
 /// The longest delay. A handler may ask for one that no clock can represent.
 const DELAY_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -68,6 +72,12 @@ pub(crate) async fn attempt<DB: Dialect, S>(
 ) -> DeliveryOutcome {
     if message.is_redacted() {
         return end_redacted(context.inbox, message).await;
+    }
+    if context.lost_sessions.has_unrecorded(message.message_id()) {
+        if let Err(error) = context.inbox.record_failure(message, DATABASE_AWAY).await {
+            return DeliveryOutcome::from_store_error_or_redeliver(&error);
+        }
+        context.lost_sessions.end_unrecorded(message.message_id());
     }
     let start = match crash_guard::start(context, &handler.policy, message, redelivered).await {
         Ok(start) => start,
@@ -172,7 +182,10 @@ async fn attempt_once<DB: Dialect, S>(
             Ok(DeliveryOutcome::Handled)
         }
         Err(AttemptError::InDoubt(error)) => {
-            context.lost_sessions.add(message.message_id());
+            match context.store.is_reachable().await {
+                true => drop(context.lost_sessions.add(message.message_id())),
+                false => context.lost_sessions.add_with_database(message.message_id()),
+            }
             Err(RepeatAtOnce(error.to_string()))
         }
         Err(AttemptError::Undecodable(error)) => {
@@ -271,6 +284,7 @@ async fn handler_failed<DB: Dialect, S>(
 ) -> Result<DeliveryOutcome, RepeatAtOnce> {
     let (inbox, policy, text) = (context.inbox, handler.policy, error.to_string());
     if error.is_outage() && !context.store.is_reachable().await {
+        context.lost_sessions.add_with_database(message.message_id());
         return Ok(DeliveryOutcome::Unavailable);
     }
     // Only the connection of this attempt was lost. Other deliveries need not wait.

@@ -3,7 +3,7 @@
 //! A consumer that keeps the order of a broker's keys parks them, where they wait for their turn. Any other
 //! consumer attempts them at once, beside new deliveries.
 use crate::{
-    attempt::{AttemptError, finish, run_handler},
+    attempt::{AttemptError, DATABASE_AWAY, finish, run_handler},
     context::Context,
     handler::Handler,
     outcome::{DeliveryOutcome, RepeatAtOnce},
@@ -138,6 +138,13 @@ async fn attempt<DB: Dialect, S>(
 ) -> DeliveryOutcome {
     let (inbox, policy, dead_letter) = (context.inbox, handler.policy, &redrive.dead_letter);
     let id = dead_letter.message.message_id();
+    if context.lost_sessions.has_unrecorded(id) {
+        let outcome = record_failure(inbox, dead_letter, DATABASE_AWAY.to_owned(), None).await;
+        if matches!(outcome, DeliveryOutcome::DeadLettered { .. }) {
+            context.lost_sessions.remove(id);
+        }
+        return outcome;
+    }
     let handler_lock = context.store.engine().handler_lock();
     let _shared = match context.unless_stopped(handler_lock.read()).await {
         Ok(shared) => shared,
@@ -165,8 +172,11 @@ async fn attempt<DB: Dialect, S>(
         }
         Err(error) => error.into_handler_error(),
     };
-    let may_pass = if error.is_outage() {
-        !context.store.is_reachable().await || context.lost_sessions.add(id).is_some()
+    let may_pass = if error.is_outage() && !context.store.is_reachable().await {
+        context.lost_sessions.add_with_database(id);
+        true
+    } else if error.is_outage() {
+        context.lost_sessions.add(id).is_some()
     } else {
         error.is_contention() && !error.is_elsewhere()
     };

@@ -117,7 +117,8 @@ pub trait Dialect:
     #[doc(hidden)]
     const BEGIN: &'static str;
     /// Begins a transaction of Twinbox itself. It may hold rows that others wait for, so the database ends it
-    /// when it has heard nothing of its process for 30 s.
+    /// when it has heard nothing of its process for 30 s. On SQLite a file waits for as long as its process
+    /// lives.
     #[doc(hidden)]
     const BEGIN_BOUNDED: &'static str = Self::BEGIN;
     /// Begins a transaction that claims something first, where a claim cannot bound its own wait for locks:

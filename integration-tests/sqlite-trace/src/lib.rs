@@ -13,7 +13,8 @@ use std::{
 pub enum Moment {
     /// It has not done anything yet.
     Begins,
-    /// It is executed. Outside of a transaction it is committed as well.
+    /// It is executed. Outside of a transaction it is committed as well, unless its reader takes the first
+    /// row alone.
     Ended,
 }
 
@@ -32,7 +33,8 @@ pub async fn watch(
     let watch: Box<Watch> = Box::new(Box::new(watch));
     let mask = SQLITE_TRACE_STMT | SQLITE_TRACE_PROFILE | SQLITE_TRACE_CLOSE;
     // SAFETY: the handle is locked and open. SQLite uses the pointer until it has called `heard` with
-    // SQLITE_TRACE_CLOSE, which frees it, because nothing else sets a trace on these connections.
+    // SQLITE_TRACE_CLOSE, which frees it: nothing else sets a trace on these connections, and sqlx ends all
+    // statements before it closes one.
     let set = unsafe {
         let watch = Box::into_raw(watch).cast();
         sqlite3_trace_v2(handle.as_raw_handle().as_ptr(), mask, Some(heard), watch)

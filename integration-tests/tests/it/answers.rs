@@ -217,7 +217,8 @@ impl<DB: Faulty, P: Program<DB>> Trial<DB, P> {
         }
         let latest = self.report.served_after.entry(P::NAME).or_default();
         *latest = std::mem::take(latest).max((at.elapsed(), statement.to_owned()));
-        if matches!(fault, Fault::Silent | Fault::Unanswered) && !MAY_TAKE_LONGER.contains(&statement) {
+        let is_silent = matches!(fault, Fault::Silent | Fault::Unanswered) && !DB::ANSWERS_AGAIN;
+        if is_silent && !MAY_TAKE_LONGER.contains(&statement) {
             self.silent.push((statement.to_owned(), hung_up));
         }
         true
@@ -302,8 +303,8 @@ fn of_programs() -> BTreeSet<String> {
     areas.flat_map(|(area, names)| names.iter().map(move |name| format!("{area}.{name}"))).collect()
 }
 
-/// Each statement of the dialect fails. The programs at the same time as the calls, because each kind waits for
-/// the other database.
+/// Each statement of the dialect fails. The programs at the same time as the calls, because each kind waits
+/// for the other database.
 fn outlast_each_statement<DB: Faulty>(faults: &[Fault]) {
     let before = Vec::from_iter(TaskName::ALL.iter().map(|task| task.started()));
     let calls = std::thread::spawn(calls::outlast_all::<DB>);
@@ -365,6 +366,6 @@ fn a_statement_that_is_not_answered_holds_up_nothing_else_on_mysql() {
     }
     let report = Runtime::new().unwrap().block_on(outlast::<MySql, programs::Mover>(Fault::Silent, 0, 1));
     report.show();
-    assert!(report.failed.contains("delayed.move_due"));
+    assert!(report.failed.contains("delayed.move_due") || std::env::var_os(ONLY).is_some());
     assert!(report.problems.is_empty(), "{:#?}", report.problems);
 }

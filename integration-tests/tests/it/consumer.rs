@@ -20,6 +20,8 @@ mod logs;
 mod newer;
 #[cfg(feature = "postgres")]
 mod ordered;
+#[cfg(feature = "postgres")]
+mod outages;
 mod panics;
 mod payloads;
 mod poison;

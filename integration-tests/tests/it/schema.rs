@@ -142,7 +142,7 @@ async fn a_migration_waits_for_another_one_on_postgres() {
 async fn a_migration_has_waits_of_its_own_on_mysql() {
     let empty = MySql::empty().await;
     let pool = PoolOptions::<MySql>::new().max_connections(1).after_connect(|conn, _| {
-        let short = "SET SESSION lock_wait_timeout = 1, innodb_lock_wait_timeout = 2";
+        let short = "SET SESSION lock_wait_timeout = 1, innodb_lock_wait_timeout = 2, wait_timeout = 999";
         Box::pin(async move { sqlx::raw_sql(short).execute(conn).await.map(drop) })
     });
     let pool = pool.connect(&empty.url).await.unwrap();
@@ -159,8 +159,9 @@ async fn a_migration_has_waits_of_its_own_on_mysql() {
     });
     migrated.unwrap();
     let waits = "SELECT CAST(@@SESSION.lock_wait_timeout AS SIGNED),
-            CAST(@@SESSION.innodb_lock_wait_timeout AS SIGNED)";
-    assert_eq!(sqlx::query_as::<_, (i64, i64)>(waits).fetch_one(&pool).await.unwrap(), (1, 2));
+            CAST(@@SESSION.innodb_lock_wait_timeout AS SIGNED),
+            CAST(@@SESSION.wait_timeout AS SIGNED)";
+    assert_eq!(sqlx::query_as::<_, (i64, i64, i64)>(waits).fetch_one(&pool).await.unwrap(), (1, 2, 999));
 }
 
 async fn to_migrate_again_changes_nothing<DB: TestDb>() {

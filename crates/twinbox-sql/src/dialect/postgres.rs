@@ -36,6 +36,17 @@ use twinbox_core::{
 };
 use uuid::Uuid;
 
+/// The bound of a transaction of Twinbox itself. A smaller one of the session stays.
+macro_rules! bounded_idle {
+    () => {
+        "CASE
+            WHEN current_setting('idle_in_transaction_session_timeout') = '0'
+                OR current_setting('idle_in_transaction_session_timeout')::interval > interval '30 seconds'
+            THEN set_config('idle_in_transaction_session_timeout', '30s', true)
+        END"
+    };
+}
+
 impl Dialect for Postgres {
     const CAPABILITIES: Capabilities = Capabilities {
         deferred_constraints: true,
@@ -88,33 +99,36 @@ impl Dialect for Postgres {
             applied_at timestamptz NOT NULL DEFAULT now()
         );";
     // Also for another process that makes the schema or the table at this moment, until it has committed.
-    const MIGRATION_BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED;
+    const MIGRATION_BEGIN: &'static str = concat!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED;
         SET LOCAL lock_timeout = '600s';
-        SET LOCAL idle_in_transaction_session_timeout = '30s'";
+        SELECT ",
+        bounded_idle!()
+    );
     const MIGRATION_LOCK: Option<&'static str> = Some(
         "LOCK TABLE {migrations} IN SHARE ROW EXCLUSIVE MODE;
         SET LOCAL lock_timeout = '30s'",
     );
 
     const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED";
-    const BEGIN_BOUNDED: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED;
-        SELECT set_config('idle_in_transaction_session_timeout', '30s', true)";
+    const BEGIN_BOUNDED: &'static str =
+        concat!("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT ", bounded_idle!());
     const BEGIN_SHORT: &'static str = concat!(
         "BEGIN ISOLATION LEVEL READ COMMITTED;
         SELECT set_config('idle_in_transaction_session_timeout', '2s', true),
             set_config('lock_timeout', '1s', true), ",
         flushed!()
     );
-    const BEGIN_LONG: Option<&'static str> = Some(
+    const BEGIN_LONG: Option<&'static str> = Some(concat!(
         "BEGIN ISOLATION LEVEL READ COMMITTED;
-        SELECT set_config('statement_timeout', '600s', true),
-            set_config('idle_in_transaction_session_timeout', '30s', true)",
-    );
-    const BEGIN_PLANNED_ONCE: Option<&'static str> = Some(
+        SELECT set_config('statement_timeout', '600s', true), ",
+        bounded_idle!()
+    ));
+    const BEGIN_PLANNED_ONCE: Option<&'static str> = Some(concat!(
         "BEGIN ISOLATION LEVEL READ COMMITTED;
-        SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
-            set_config('idle_in_transaction_session_timeout', '30s', true)",
-    );
+        SELECT set_config('plan_cache_mode', 'force_generic_plan', true), ",
+        bounded_idle!()
+    ));
     const CHECK_DEFERRED: Option<&'static str> = Some("SET CONSTRAINTS ALL IMMEDIATE");
 
     fn table(namespace: &str, name: &str) -> String {

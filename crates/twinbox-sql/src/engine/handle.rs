@@ -203,6 +203,7 @@ impl<DB: Dialect> Engine<DB> {
     pub async fn connection(&self) -> Result<Connection<DB>, Error> {
         Ok(match self.catalog.is_named {
             true => Connection::Direct(Direct { conn: self.pool.acquire().await?.into(), is_done: false }),
+            // Behind a pooler, which only Postgres has: there sqlx ends it as one that it has begun.
             false => Connection::InTransaction(PooledTx::begin(self.pool.clone(), DB::BEGIN_BOUNDED).await?),
         })
     }

@@ -3,14 +3,15 @@ use crate::support::{
     cases::cases_on,
     database::SERVICE,
     log::{open, publish, settle_until},
-    statement_faults::{Fault, Faulty, Silence},
-    stores::{TestDb, World},
-    wait::in_time,
+    operations::{asked, key, policy},
+    statement_faults::{Fault, Faulty, Silence, StatementFaults},
+    stores::{TestDb, World, placed},
+    wait::{eventually, in_time},
 };
 use sqlx::{MySql, Postgres};
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, time::Duration};
 use tokio::runtime::Handle;
-use twinbox::{OwnedTx, Store};
+use twinbox::{OwnedTx, Store, inbox::InboxClaim, operation::OperationStart};
 
 /// After so many seconds the server ends what is Twinbox's own.
 const BOUNDED: RangeInclusive<i64> = 1..=30;
@@ -70,4 +71,52 @@ async fn a_process_that_falls_silent_while_it_makes_a_tick_stops_no_reader_of_an
     let read = in_time(settle_until(&mut reader, "b")).await;
     assert_eq!(read, ["a", "b"]);
     making.abort();
+}
+
+/// Lets a process fall silent when the server has made its claim, before it says how long its handler takes.
+/// The connection stays with the second value.
+async fn falls_silent<C: Future<Output = ()> + Send + 'static>(
+    statement: &str,
+    claim: impl Fn(Store<MySql>) -> C,
+) -> (World<MySql>, StatementFaults<MySql>) {
+    let world = World::<MySql>::new().await;
+    let faults = MySql::faults(&Handle::current(), &world, Silence::AsItIs);
+    let happens = faults.arm(statement, Fault::Unanswered);
+    let silent = Store::new(faults.pool(4), SERVICE).unwrap();
+    let claiming = tokio::spawn(claim(silent));
+    in_time(happens).await.unwrap();
+    claiming.abort();
+    (world, faults)
+}
+
+/// It would be claimed for hours.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_silent_process_has_claimed_is_claimed_by_another() {
+    let order = placed(1);
+    let of_silent = order.clone();
+    let message = async {
+        let world = falls_silent("inbox.claim", move |silent| {
+            let order = of_silent.clone();
+            async move { drop(silent.inbox("tests.claims").claim(&order, false).await) }
+        });
+        let (world, _faults) = world.await;
+        eventually(async || {
+            let claimed = world.inbox("tests.claims").claim(&order, false).await;
+            matches!(claimed, Ok(InboxClaim::Open(_))).then_some(())
+        })
+        .await;
+    };
+    let key_of_client = async {
+        let world = falls_silent("operations.claim", async |silent| {
+            drop(silent.idempotency_keys().begin(&key("a"), &asked("1"), &policy(Duration::ZERO)).await);
+        });
+        let (world, _faults) = world.await;
+        eventually(async || {
+            let begun = world.idempotency_keys();
+            let begun = begun.begin(&key("a"), &asked("1"), &policy(Duration::ZERO)).await;
+            matches!(begun, Ok(OperationStart::Open(_))).then_some(())
+        })
+        .await;
+    };
+    tokio::join!(message, key_of_client);
 }

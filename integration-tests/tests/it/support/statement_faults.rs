@@ -25,7 +25,8 @@ pub(crate) enum Fault {
     Unanswered,
     /// It is cut before the server gets the statement.
     Cut,
-    /// It is cut when the server has executed it, before the answer.
+    /// It is cut when the server has executed it, or the first of several that came together, before the
+    /// answer.
     CutUnanswered,
 }
 
@@ -57,7 +58,8 @@ struct Armed {
 /// How a silent connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// As it does in the field: the server does not hear that the client is gone. A file answers after a time.
+    /// As it does in the field: the server does not hear that the client is gone. A file answers after a
+    /// time.
     AsItIs,
     /// The server hears of it when a client has closed the connection, and ends its session. A file answers
     /// when the statement is [`disarmed`](StatementFaults::disarm).
@@ -70,6 +72,8 @@ pub(crate) trait Faulty: TestDb {
     const FAULTS: &[Fault];
     /// In how many parts the statements of a program with many are shared, so that all ends in time.
     const PARTS: u64;
+    /// Whether a silence ends by itself.
+    const ANSWERS_AGAIN: bool = false;
     /// Tasks that it never has.
     const WITHOUT: &[TaskName] = &[];
 

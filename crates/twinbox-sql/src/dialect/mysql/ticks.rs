@@ -104,12 +104,11 @@ async fn make(conn: &mut MySqlConnection, catalog: &Catalog, always: bool) -> Re
             catalog.durable_tick.fetch_max(tick.id, Ordering::AcqRel);
             Ok(Some(tick))
         }
-        made => {
+        // The connection may not answer any more: it is closed, and its transaction ends with it.
+        Err(error) if !is_duplicate(&error) && !is_contention_error(&error) => Err(error.into()),
+        _ => {
             raw::<MySql>(ROLLBACK).execute(&mut *conn).await?;
-            match made {
-                Err(error) if is_duplicate(&error) || is_contention_error(&error) => Ok(None),
-                made => Ok(made?),
-            }
+            Ok(None)
         }
     }
 }

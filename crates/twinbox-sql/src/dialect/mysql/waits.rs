@@ -67,6 +67,11 @@ pub(super) async fn unbound_lock_wait(
     Ok(())
 }
 
+/// Ends the bound that a claim begins with. The smaller one of a short transaction stays.
+const UNBOUND_IDLE: &str = ",
+    wait_timeout = CAST(IF(@@SESSION.wait_timeout < LEAST(@twinbox_idle, 30), @@SESSION.wait_timeout,
+        @twinbox_idle) AS SIGNED)";
+
 /// The statements of [`unbound_lock_wait`].
 pub(super) fn unbound(idle_max: Option<Duration>) -> String {
     let bounds = idle_max.map(|idle_max| {
@@ -82,6 +87,6 @@ pub(super) fn unbound(idle_max: Option<Duration>) -> String {
     format!(
         "{}; SET SESSION innodb_lock_wait_timeout = @twinbox_lock_wait{}",
         remember_waits!(),
-        bounds.unwrap_or_else(|| ", wait_timeout = @twinbox_idle".to_owned())
+        bounds.unwrap_or_else(|| UNBOUND_IDLE.to_owned())
     )
 }

@@ -17,6 +17,7 @@ const STALL: Duration = Duration::from_secs(6);
 impl Faulty for Sqlite {
     const FAULTS: &[Fault] = &[Fault::Silent, Fault::Unanswered];
     const PARTS: u64 = 4;
+    const ANSWERS_AGAIN: bool = true;
     /// Its log has no ticks, and a statement that ends late has not failed.
     const WITHOUT: &[TaskName] = &[TaskName::EndStarts, TaskName::ThinTicks];
 

@@ -157,7 +157,9 @@ impl Answers {
                 let more = server.read(&mut bytes[n..]).await?;
                 n = if more == 0 { 0 } else { n + more };
             }
-            self.prepared.lock().unwrap().number(&bytes);
+            if n > 0 {
+                self.prepared.lock().unwrap().number(&bytes);
+            }
             if self.are_lost.load(SeqCst) {
                 self.lost.notify_one();
                 if n == 0 {
