@@ -1,12 +1,9 @@
 //! A file that does not answer for a time, as one on a disk that hangs.
 use super::{Armed, Fault, Faulty, Happened, Shared, Silence, StatementFaults};
-use crate::support::stores::World;
+use crate::support::{stores::World, wait::PATIENCE};
 use sqlite_trace::{Moment, watch};
 use sqlx::{Sqlite, pool::PoolOptions};
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 use tokio::{runtime::Handle, sync::oneshot, task::JoinSet};
 use twinbox::Store;
 use twinbox_core::task_name::TaskName;
@@ -49,13 +46,12 @@ impl Shared {
         };
         let (at, (answer, answered)) = (Instant::now(), oneshot::channel());
         let _ = happened.send(Happened { at, hung_up: answered });
-        match self.silence {
-            Silence::AsItIs => thread::sleep(STALL),
-            Silence::UntilItIsOver => {
-                let is_over = self.is_over.lock().unwrap();
-                drop(self.over.wait_while(is_over, |is_over| !*is_over).unwrap());
-            }
-        }
+        let limit = match self.silence {
+            Silence::AsItIs => STALL,
+            Silence::UntilItIsOver => PATIENCE,
+        };
+        let is_over = self.is_over.lock().unwrap();
+        drop(self.over.wait_timeout_while(is_over, limit, |is_over| !*is_over).unwrap());
         let _ = answer.send(at.elapsed());
     }
 }
