@@ -190,6 +190,14 @@ fn setting(name: &str, value: &str) -> Finding {
         "wait_timeout" if number < WAIT_TIMEOUT_MIN => {
             warning(name, format!("{value}: connections that are idle for so many seconds are closed"))
         }
+        "idle_transaction_timeout" if is_on => warning(
+            name,
+            format!(
+                "{value}: in a transaction it counts in the place of wait_timeout, and a process that falls \
+                 silent holds its rows for so many seconds. Set it to 0, and with it \
+                 idle_write_transaction_timeout and idle_readonly_transaction_timeout"
+            ),
+        ),
         "wsrep_on" if is_on => warning(name, "a Galera cluster: use one node for writes"),
         "asynchronous_replicas" if is_on => warning(
             name,
@@ -256,6 +264,8 @@ mod tests {
             ("binlog_format", "MIXED", "ok"),
             ("wait_timeout", "28800", "ok"),
             ("wait_timeout", "30", "warning"),
+            ("idle_transaction_timeout", "0", "ok"),
+            ("idle_transaction_timeout", "3600", "warning"),
             ("replicas", "0", "ok"),
             ("replicas", "1", "warning"),
             ("wsrep_on", "0", "ok"),

@@ -292,10 +292,11 @@ async fn outlast_all<DB: Faulty>(fault: Fault) -> Report {
 /// How many statements of programs, and tasks, the usual run may miss: some are rare.
 const RARE: usize = 4;
 
-async fn statements<DB: Faulty>() -> BTreeSet<String> {
+/// All names of statements, and whether the dialect has the statement.
+async fn statements<DB: Faulty>() -> BTreeMap<String, bool> {
     let world = World::<DB>::new().await;
     let named = world.engine().sql().named().into_iter();
-    named.filter(|(_, statement)| !statement.is_absent()).map(|(name, _)| name).collect()
+    named.map(|(name, statement)| (name, !statement.is_absent())).collect()
 }
 
 fn of_programs() -> BTreeSet<String> {
@@ -322,10 +323,14 @@ fn outlast_each_statement<DB: Faulty>(faults: &[Fault]) {
     let has_started = |task: &TaskName| task.started() > before[*task as usize];
     let is_expected = |task: &TaskName| !ELSEWHERE.contains(task) && !DB::WITHOUT.contains(task);
     let not_started = TaskName::ALL.iter().filter(|task| !has_started(task) && is_expected(task));
-    let is_known = |statement: &String| UNTRIED.iter().any(|(known, _)| known == statement);
-    let missed = runtime.block_on(statements::<DB>()).into_iter();
-    let missed = missed.filter(|name| !report.failed.contains(name) && !is_known(name));
-    let (rare, untried) = missed.partition::<Vec<_>, _>(|name| of_programs().contains(name));
+    let statements = runtime.block_on(statements::<DB>());
+    let known = UNTRIED.iter().map(|(name, _)| (*name).to_owned()).collect::<BTreeSet<_>>();
+    let of_programs = of_programs();
+    let unknown = known.union(&of_programs).filter(|name| !statements.contains_key(*name)).cloned();
+    report.problems.extend(unknown.map(|name| format!("{name}: no statement has this name")));
+    let of_dialect = statements.into_iter().filter_map(|(name, is_there)| is_there.then_some(name));
+    let missed = of_dialect.filter(|name| !report.failed.contains(name) && !known.contains(name));
+    let (rare, untried) = missed.partition::<Vec<_>, _>(|name| of_programs.contains(name));
     let not_started = Vec::from_iter(not_started);
     println!(
         "{}: {} tasks, {} statements, {} faults; missed: {rare:?} {untried:?} {not_started:?}",

@@ -201,7 +201,8 @@ async fn a_bus_that_drops_everything_is_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_settings_of_mysql_are_judged() {
     let options = MariaDbOptions::default().set("log_bin", "binlog").set("sync_binlog", "0");
-    let server = MariaDbServer::start_with(options.set("wait_timeout", "30")).unwrap();
+    let options = options.set("wait_timeout", "30").set("idle_write_transaction_timeout", "3600");
+    let server = MariaDbServer::start_with(options).unwrap();
     let store = MySql::open(&server.url()).await;
     store.migrate().await.unwrap();
     let tool = Tool::at::<MySql>(&server.url());
@@ -213,6 +214,7 @@ async fn the_settings_of_mysql_are_judged() {
         ("sync_binlog", "wrong"),
         ("binlog_format", "ok"),
         ("wait_timeout", "warning"),
+        ("idle_transaction_timeout", "warning"),
         ("wsrep_on", "ok"),
         ("replicas", "ok"),
         ("open_holes", "ok"),

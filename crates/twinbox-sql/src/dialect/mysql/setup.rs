@@ -35,6 +35,11 @@ pub(super) const SETUP: Setup = Setup {
         /*M!100600
         UNION ALL
         SELECT 'wsrep_on', CAST(@@GLOBAL.wsrep_on AS CHAR)
+        UNION ALL
+        SELECT 'idle_transaction_timeout', CAST(GREATEST(
+            @@GLOBAL.idle_transaction_timeout,
+            @@GLOBAL.idle_write_transaction_timeout,
+            @@GLOBAL.idle_readonly_transaction_timeout) AS CHAR)
         */
         UNION ALL
         SELECT 'replicas', CAST(count(*) AS CHAR)
