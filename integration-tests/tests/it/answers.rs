@@ -40,7 +40,7 @@ const MAY_TAKE_LONGER: [&str; 1] = ["log.thin_ticks"];
 /// A program ends within this time after it was asked to.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 /// How long a program runs to show which statements it has.
-const REHEARSAL: Duration = Duration::from_secs(8);
+const REHEARSAL: Duration = Duration::from_secs(12);
 const BETWEEN_FEEDS: Duration = Duration::from_millis(500);
 
 /// The variable that names the one statement which fails, to look at what happens.
@@ -290,7 +290,7 @@ async fn outlast_all<DB: Faulty>(fault: Fault) -> Report {
 }
 
 /// How many statements of programs, and tasks, the usual run may miss: some are rare.
-const RARE: usize = 4;
+const RARE: usize = 8;
 
 /// All names of statements, and whether the dialect has the statement.
 async fn statements<DB: Faulty>() -> BTreeMap<String, bool> {

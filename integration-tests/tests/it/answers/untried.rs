@@ -25,6 +25,7 @@ pub(super) const UNTRIED: &[(&str, &str)] = &[
     ("deliveries.postpone", "for a parked delivery that fails once more"),
     ("destination_queue.delete", "for a parked message that has been sent"),
     ("effects.name", "for an effect that was planned in SQL"),
+    ("holes.flush", "for a tick that another process has made"),
     ("inbox.end_claims", "sent behind a RELEASE, with the COMMIT"),
     ("inbox.purge_mark", "sent behind a SET, with the bounds of a handler"),
     ("jobs.give_up", "for a run whose process has died"),

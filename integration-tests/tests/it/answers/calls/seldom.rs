@@ -8,7 +8,6 @@ use super::{
 use crate::support::{
     effects::{WELCOME, mail},
     jobs::execute,
-    log::publish,
     operations::{LONG, asked, key, policy},
     stores::{Placed, TestDb, World, sql, sql_of},
     wait::{Pause, pause},
@@ -97,13 +96,6 @@ calls! {
         lease.execute(&mut *world.pool().acquire().await.unwrap()).await.unwrap();
         let standby = Standby::new(store, &destination, Uuid::now_v7(), LONG, Shares::new());
         standby.look().await.map(drop)
-    }
-    "a tick of another process": |store, world| {
-        publish(world, None, &["ticked"]).await;
-        let start = ReaderOptions::new().start(StartPosition::At(Timestamp::from_micros(0)));
-        let mut reader = Reader::open(store, &fresh(), Uuid::now_v7(), start).await?.expect("it is new");
-        reader.next(1).await?;
-        reader.close().await
     }
     "starts of a message": |store, _world| {
         let (inbox, id) = (store.inbox("tests.starts"), message().message_id());
