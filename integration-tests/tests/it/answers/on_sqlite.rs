@@ -90,7 +90,7 @@ async fn a_file_that_another_process_holds_locked_holds_up_nothing_for_good() {
     }
 }
 
-/// What the test of each statement rests on.
+/// The test of each statement rests on this trace.
 #[tokio::test]
 async fn each_statement_of_a_file_is_heard_of_twice() {
     let mut conn = SqliteConnection::connect("sqlite::memory:").await.unwrap();

@@ -1,4 +1,4 @@
-//! What no fault meets here, and why.
+//! Tasks and statements that no fault meets here, and why.
 use twinbox_core::task_name::TaskName;
 
 /// Tasks that ask no database, or whose program runs in a process of its own: their tests are elsewhere.

@@ -8,7 +8,7 @@ pub(super) struct Catalog {
     beginnings: Vec<(String, String)>,
 }
 
-/// What begins and ends transactions, which is no text of a dialect.
+/// First words of statements that begin and end transactions. These are no texts of a dialect.
 const OTHERS: [&str; 8] = ["BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "SET", "START", "XA"];
 
 /// The text as it is after a parser has taken it from several.
