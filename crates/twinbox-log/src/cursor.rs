@@ -54,9 +54,16 @@ pub(crate) async fn take<DB: Dialect>(
         .fetch_one(&mut *conn)
         .await?;
     conn.done().await?;
-    let cursor = Cursor { p: row.try_get("p")?, w: row.try_get("w")?, position: row.try_get("position")? };
+    let recorded = Cursor { p: row.try_get("p")?, w: row.try_get("w")?, position: row.try_get("position")? };
+    let (kept_p, kept_w) = (row.try_get("kept_p")?, row.try_get("kept_w")?);
+    let mut start = recorded;
+    if (kept_p, kept_w) != (recorded.p, recorded.w) {
+        start = Cursor { p: kept_p, w: kept_p, position: 0 };
+        tracing::warn!(destination, ?recorded, ?start, "ticks of the cursor are gone: it begins before them");
+    }
     let ownership = Ownership { epoch: row.try_get("epoch")?, owner, server_run };
-    Ok(Some(OwnedCursor { cursor, ownership, pause_reason: optional_text::<DB>(&row, "pause_reason")? }))
+    let pause_reason = optional_text::<DB>(&row, "pause_reason")?;
+    Ok(Some(OwnedCursor { recorded, start, ownership, pause_reason }))
 }
 
 /// Makes a cursor that does not exist, and checks one that does.

@@ -5,7 +5,12 @@ use uuid::Uuid;
 /// A cursor that this process took.
 #[derive(Debug)]
 pub(crate) struct OwnedCursor {
-    pub(crate) cursor: Cursor,
+    /// The cursor in the database.
+    pub(crate) recorded: Cursor,
+    /// Where to read from. If ticks of the recorded cursor were deleted, because a process was silent for
+    /// longer than the others keep them, that is the last tick before them: messages come again, and none is
+    /// skipped.
+    pub(crate) start: Cursor,
     pub(crate) ownership: Ownership,
     /// Why an operator paused the destination.
     pub(crate) pause_reason: Option<String>,

@@ -14,6 +14,7 @@ use crate::{
 use futures::FutureExt as _;
 use std::{
     fmt,
+    sync::{Arc, atomic::AtomicI64},
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
@@ -92,7 +93,7 @@ impl<DB: Dialect> Reader<DB> {
         };
         let (sent_at, taken) = in_time(OPEN_MAX, taking).await?;
         let Some(owned) = taken else { return Ok(None) };
-        let cursor = owned.cursor;
+        let cursor = owned.start;
         let ownership = owned.ownership;
         tracing::debug!(destination, epoch = ownership.epoch, ?cursor, "took the cursor");
         let owner = CursorOwner { destination: destination.to_owned(), ownership };
@@ -112,6 +113,7 @@ impl<DB: Dialect> Reader<DB> {
                 server_run: ownership.server_run,
                 snapshot: None,
                 inherited: (cursor.w > cursor.p).then_some(cursor.w),
+                searched: Arc::new(AtomicI64::new(cursor.w)),
                 after: cursor.position,
                 limit: FIRST_PAGE.min(options.page),
                 repeated,
@@ -122,7 +124,7 @@ impl<DB: Dialect> Reader<DB> {
             is_stale: false,
             found: engine.state::<Look>().found(),
             committed: engine.committed(),
-            recorded: cursor,
+            recorded: owned.recorded,
             writing: None,
             wrote_at: sent_at,
             settles_written: 0,

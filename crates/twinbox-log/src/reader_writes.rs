@@ -3,7 +3,7 @@ use crate::{
     Reader,
     cursor::{self, Renewal},
     log::lease_lost,
-    options::CURSOR_INTERVAL,
+    options::{CURSOR_INTERVAL, NAMING_INTERVAL},
     owned_cursor::CursorWrite,
     shares::Share,
     task::finished,
@@ -28,11 +28,11 @@ impl<DB: Dialect> Reader<DB> {
         cursor::release(&self.engine, &self.destination, self.ownership).await
     }
 
-    /// A cursor that messages have moved is written soon, another one in time for the lease: ticks move it
-    /// too, also where nothing happens.
+    /// A cursor that messages have moved is written soon, another one in time for the lease, and for the
+    /// ticks that it names: they move also where nothing happens.
     pub(super) fn write_interval(&self) -> Duration {
         let is_settled = self.queue.settle_count() > self.settles_written;
-        if is_settled { CURSOR_INTERVAL } else { self.options.lease / 4 }
+        if is_settled { CURSOR_INTERVAL } else { NAMING_INTERVAL.min(self.options.lease / 4) }
     }
 
     pub(super) fn start_writing(&mut self, now: Instant) {
@@ -47,11 +47,10 @@ impl<DB: Dialect> Reader<DB> {
     fn write(&self, to: Cursor) -> impl Future<Output = Result<CursorWrite, Error>> + Send + 'static {
         let (engine, destination) = (self.engine.clone(), self.destination.clone());
         let (lease, ownership, replay) = (self.options.lease, self.ownership, self.options.replay.clone());
-        let ahead = self.reading.window.as_ref().map_or(self.reading.p, |window| window.w);
         let renewal = Renewal {
             from: self.recorded,
             to,
-            ahead: (self.reading.p, ahead),
+            ahead: (self.reading.p, self.reading.newest()),
             owned: self.share.as_ref().map_or(0, Share::owned),
         };
         async move {

@@ -11,6 +11,8 @@ mod holes;
 mod hostile;
 #[cfg(feature = "programs")]
 mod keeper;
+#[cfg(feature = "programs")]
+mod kept_ticks;
 mod late;
 mod lease;
 #[cfg(feature = "postgres")]

@@ -68,7 +68,7 @@ impl Dialect for Sqlite {
         bulk_actions: portable::BULK_ACTIONS,
         client_keys: portable::CLIENT_KEYS,
         consumers: portable::CONSUMERS,
-        cursors: portable::CURSORS,
+        cursors: texts::CURSORS,
         dead_letters: portable::DEAD_LETTERS,
         delayed: portable::DELAYED,
         deliveries: portable::DELIVERIES,

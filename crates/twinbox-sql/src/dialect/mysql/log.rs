@@ -108,11 +108,19 @@ pub(super) const LOG: Log = Log {
             WHERE nth > 1
             LIMIT 100000
         ) thinned ON thinned.id = t.id
-        WHERE t.id < (SELECT id FROM (SELECT max(id) AS id FROM {ticks}) newest)
+        WHERE t.id < (
+                SELECT id
+                FROM (SELECT max(id) AS id FROM {ticks} WHERE taken_at < {after -10000000}) old
+            )
             AND NOT EXISTS (
                 SELECT 1
                 FROM {cursors} c
                 WHERE t.id IN (c.p, c.w, c.ahead_p, c.ahead_w)
+                LOCK IN SHARE MODE)
+            AND NOT EXISTS (
+                SELECT 1
+                FROM {replays} r
+                WHERE r.state = 'running' AND t.id IN (r.p, r.w)
                 LOCK IN SHARE MODE)",
     tick_at: "
         SELECT max(id)

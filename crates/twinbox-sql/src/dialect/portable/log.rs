@@ -86,7 +86,9 @@ pub(in crate::dialect) const CURSORS: Cursors = Cursors {
             address = ?
         WHERE destination = ? AND (owner = ? OR {expired} AND (NOT {is_wished} OR wished_by = ?))",
     read: "
-        SELECT p, w, position, epoch, pause_reason
+        SELECT p, w, position, epoch, pause_reason,
+            (SELECT max(id) FROM {ticks} WHERE id <= p) AS kept_p,
+            (SELECT max(id) FROM {ticks} WHERE id <= w) AS kept_w
         FROM {cursors}
         WHERE destination = ? AND owner = ?",
     advance: "

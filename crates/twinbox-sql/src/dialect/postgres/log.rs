@@ -115,9 +115,9 @@ pub(super) const LOG: Log = Log {
             LIMIT $6
         ) u ON true",
 
-    // Ids of ticks that memory knows and that are older than a second are in the row of its cursor. The
-    // newest tick stays: its id, made again, would be another snapshot. One process at a time, so that no two
-    // wait for each other.
+    // A reader may have taken a tick for the newest one until the next was made. Ten seconds later it has
+    // named it in the row of its cursor. The newest tick stays: its id, made again, would be another
+    // snapshot. One process at a time, so that no two wait for each other.
     thin_ticks: "
         DELETE FROM {ticks}
         WHERE (SELECT lockable FROM {locks} WHERE name = 'thin ticks' FOR UPDATE SKIP LOCKED)
@@ -131,12 +131,19 @@ pub(super) const LOG: Log = Log {
                             taken_at)
                         ORDER BY id) AS nth
                     FROM {ticks} t
-                    WHERE id > 0 AND taken_at < clock_timestamp() - interval '10 seconds'
-                        AND id < (SELECT max(id) FROM {ticks})
+                    WHERE id > 0
+                        AND id < (
+                            SELECT max(id)
+                            FROM {ticks}
+                            WHERE taken_at < clock_timestamp() - interval '10 seconds')
                         AND NOT EXISTS (
                             SELECT
                             FROM {cursors} c
                             WHERE t.id IN (c.p, c.w, c.ahead_p, c.ahead_w))
+                        AND NOT EXISTS (
+                            SELECT
+                            FROM {replays} r
+                            WHERE r.state = 'running' AND t.id IN (r.p, r.w))
                 ) old
                 WHERE nth > 1
                 LIMIT 100000))",

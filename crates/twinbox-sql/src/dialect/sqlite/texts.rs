@@ -3,7 +3,7 @@ use super::super::portable;
 use crate::{
     dialect::Fragments,
     reader_name,
-    texts::{Inbox, Log, Retention, Setup},
+    texts::{Cursors, Inbox, Log, Retention, Setup},
 };
 
 pub(super) const FRAGMENTS: Fragments = Fragments {
@@ -99,6 +99,14 @@ pub(super) const SETUP: Setup = Setup {
         WHERE m.type = 'trigger' AND substr(m.tbl_name, 1, length(b.namespace) + 1) = b.namespace || '_'
         ORDER BY m.tbl_name, m.name",
     ..portable::SETUP
+};
+
+pub(super) const CURSORS: Cursors = Cursors {
+    read: "
+        SELECT p, w, position, epoch, pause_reason, p AS kept_p, w AS kept_w
+        FROM {cursors}
+        WHERE destination = ? AND owner = ?",
+    ..portable::CURSORS
 };
 
 pub(super) const LOG: Log = Log {
