@@ -59,7 +59,12 @@ pub(crate) async fn take<DB: Dialect>(
     let mut start = recorded;
     if (kept_p, kept_w) != (recorded.p, recorded.w) {
         start = Cursor { p: kept_p, w: kept_p, position: 0 };
-        tracing::warn!(destination, ?recorded, ?start, "ticks of the cursor are gone: it begins before them");
+        tracing::warn!(
+            destination,
+            ?recorded,
+            ?start,
+            "a tick of the cursor is gone: settled messages come again"
+        );
     }
     let ownership = Ownership { epoch: row.try_get("epoch")?, owner, server_run };
     let pause_reason = optional_text::<DB>(&row, "pause_reason")?;
@@ -142,8 +147,8 @@ async fn create_at<DB: Dialect>(
 pub(crate) struct Renewal {
     pub(crate) from: Cursor,
     pub(crate) to: Cursor,
-    /// The ticks of the window that the reader reads, which it needs.
-    pub(crate) ahead: (i64, i64),
+    /// The newest tick that the reader uses.
+    pub(crate) ahead: i64,
     /// How many destinations this process owns.
     pub(crate) owned: i64,
 }
@@ -163,8 +168,7 @@ pub(crate) async fn advance<DB: Dialect>(
         .bind(to.p)
         .bind(to.w)
         .bind(to.position)
-        .bind(ahead.0)
-        .bind(ahead.1)
+        .bind(ahead)
         .bind(owned)
         .bind(micros(lease))
         .bind(destination.to_owned())

@@ -7,9 +7,9 @@ use uuid::Uuid;
 pub(crate) struct OwnedCursor {
     /// The cursor in the database.
     pub(crate) recorded: Cursor,
-    /// Where to read from. If ticks of the recorded cursor were deleted, because a process was silent for
-    /// longer than the others keep them, that is the last tick before them: messages come again, and none is
-    /// skipped.
+    /// Where to read from. If a tick of the recorded cursor was deleted, because a process stood still for
+    /// longer than the others keep it, that is the end of the last window that is known: messages come again,
+    /// and none is skipped.
     pub(crate) start: Cursor,
     pub(crate) ownership: Ownership,
     /// Why an operator paused the destination.

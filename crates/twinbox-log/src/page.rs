@@ -9,11 +9,7 @@ use crate::{
 };
 use futures::TryStreamExt as _;
 use sqlx::Row as _;
-use std::{
-    collections::HashSet,
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 use twinbox_sql::{
     Dialect, Error,
     engine::{Connection, Engine, MessageColumns, PageBinds, done_with, query, scalar},
@@ -52,7 +48,7 @@ async fn next<DB: Dialect>(
 ) -> Result<(Option<Window>, Option<Connection<DB>>), Error> {
     let (newest, conn) = in_time(PAGE_READ_MAX, look::newest_tick(engine, reading.p, age)).await?;
     if newest > reading.p {
-        reading.searched.store(newest, Relaxed);
+        reading.searched.send_replace(newest);
         let (window, conn) = shared_window(engine, reading.p, newest, reading.server_run, conn).await?;
         return Ok((Some(window), conn));
     }

@@ -14,7 +14,6 @@ use crate::{
 use futures::FutureExt as _;
 use std::{
     fmt,
-    sync::{Arc, atomic::AtomicI64},
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
@@ -51,6 +50,9 @@ pub struct Reader<DB: Dialect> {
     is_stale: bool,
     found: watch::Receiver<i64>,
     committed: watch::Receiver<()>,
+    searched: watch::Receiver<i64>,
+    /// The newest tick that the row names.
+    pub(crate) named: i64,
     pub(crate) recorded: Cursor,
     pub(crate) writing: Option<WriteTask>,
     pub(crate) wrote_at: Instant,
@@ -102,6 +104,7 @@ impl<DB: Dialect> Reader<DB> {
         // The row names one window, and the reader before this one may have been in the next one.
         let repeated = if ownership.epoch > 1 { 2 } else { 0 };
         queue.is_reread(repeated > 0);
+        let searched = watch::Sender::new(cursor.w);
         let mut reader = Self {
             engine: engine.clone(),
             destination: destination.to_owned(),
@@ -113,7 +116,7 @@ impl<DB: Dialect> Reader<DB> {
                 server_run: ownership.server_run,
                 snapshot: None,
                 inherited: (cursor.w > cursor.p).then_some(cursor.w),
-                searched: Arc::new(AtomicI64::new(cursor.w)),
+                searched: searched.clone(),
                 after: cursor.position,
                 limit: FIRST_PAGE.min(options.page),
                 repeated,
@@ -124,6 +127,8 @@ impl<DB: Dialect> Reader<DB> {
             is_stale: false,
             found: engine.state::<Look>().found(),
             committed: engine.committed(),
+            searched: searched.subscribe(),
+            named: cursor.w,
             recorded: owned.recorded,
             writing: None,
             wrote_at: sent_at,
@@ -220,6 +225,7 @@ impl<DB: Dialect> Reader<DB> {
                 finished = self.queue.finished() => finished?,
                 Ok(()) = self.committed.changed() => (self.poll_at, self.is_stale) = (now, true),
                 Ok(()) = self.found.changed() => self.poll_at = now,
+                Ok(()) = self.searched.changed() => {}
                 () = tokio::time::sleep_until(due.into()) => {}
             }
         }

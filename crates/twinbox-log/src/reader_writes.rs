@@ -28,11 +28,17 @@ impl<DB: Dialect> Reader<DB> {
         cursor::release(&self.engine, &self.destination, self.ownership).await
     }
 
-    /// A cursor that messages have moved is written soon, another one in time for the lease, and for the
-    /// ticks that it names: they move also where nothing happens.
+    /// A cursor that messages have moved is written soon, one that is to name a newer tick within a second,
+    /// and another one in time for the lease.
     pub(super) fn write_interval(&self) -> Duration {
-        let is_settled = self.queue.settle_count() > self.settles_written;
-        if is_settled { CURSOR_INTERVAL } else { NAMING_INTERVAL.min(self.options.lease / 4) }
+        let renewal = self.options.lease / 4;
+        if self.queue.settle_count() > self.settles_written {
+            CURSOR_INTERVAL
+        } else if self.reading.newest() > self.named {
+            NAMING_INTERVAL.min(renewal)
+        } else {
+            renewal
+        }
     }
 
     pub(super) fn start_writing(&mut self, now: Instant) {
@@ -40,6 +46,7 @@ impl<DB: Dialect> Reader<DB> {
             let to = *self.queue.settled();
             let task = AbortOnDropHandle::new(tokio::spawn(TaskName::CursorWrite.of(self.write(to))));
             (self.wrote_at, self.settles_written) = (now, self.queue.settle_count());
+            self.named = self.reading.newest();
             self.writing = Some(WriteTask { to, sent_at: now, task });
         }
     }
@@ -50,7 +57,7 @@ impl<DB: Dialect> Reader<DB> {
         let renewal = Renewal {
             from: self.recorded,
             to,
-            ahead: (self.reading.p, self.reading.newest()),
+            ahead: self.reading.newest(),
             owned: self.share.as_ref().map_or(0, Share::owned),
         };
         async move {

@@ -1,12 +1,7 @@
 //! How far pages are read.
 use crate::window::Window;
-use std::{
-    collections::HashSet,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering::Relaxed},
-    },
-};
+use std::collections::HashSet;
+use tokio::sync::watch;
 use twinbox_core::Message;
 
 /// How far pages are read.
@@ -22,8 +17,8 @@ pub(crate) struct Reading {
     pub(crate) snapshot: Option<String>,
     /// The reader before this one was reading a window up to this tick.
     pub(crate) inherited: Option<i64>,
-    /// The end of the window that is being searched, which may take long.
-    pub(crate) searched: Arc<AtomicI64>,
+    /// The end of the last window that was searched. That may take long.
+    pub(crate) searched: watch::Sender<i64>,
     /// The position up to which the window is read.
     pub(crate) after: i64,
     /// The number of messages of the next page.
@@ -33,10 +28,10 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// The last tick that the reader uses.
+    /// The newest tick that the reader uses.
     pub(crate) fn newest(&self) -> i64 {
         let read = self.window.as_ref().map_or(self.p, |window| window.w);
-        read.max(self.searched.load(Relaxed))
+        read.max(*self.searched.borrow())
     }
 }
 

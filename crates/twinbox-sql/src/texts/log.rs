@@ -11,9 +11,10 @@ area! {
         /// Takes the lease, unless another process wishes for it. Binds: owner, lease, lease, address or
         /// NULL, destination, owner, owner.
         take,
-        /// The cursor and its epoch. Binds: destination, owner.
+        /// The cursor and its epoch, and the newest ticks up to its p and its w: these, unless they are gone.
+        /// Binds: destination, owner.
         read,
-        /// Advances the cursor and renews the lease. Binds: p, w, position, the two ticks being read, the
+        /// Advances the cursor and renews the lease. Binds: p, w, position, the newest tick in use, the
         /// number of destinations of the process, lease, destination, epoch, owner, old p, old w, old
         /// position, server run.
         advance,
@@ -63,8 +64,9 @@ area! {
         /// be read here; a row without a position says only that. Binds: after, p, w, floor, ceiling, limit,
         /// server run.
         page,
-        /// Deletes ticks that nobody needs: one a second stays of those older than 10 s, one a minute of
-        /// those older than an hour, and every tick that a cursor names.
+        /// Deletes ticks that nobody needs: one a second stays of those that had a next one 10 s ago, one a
+        /// minute of those older than an hour, every one that a cursor or a running replay names, and for an
+        /// hour all that a reader may name next.
         thin_ticks,
         /// Makes a tick behind everything that is committed. No row: another process made it at the same
         /// time, perhaps before the last commit.

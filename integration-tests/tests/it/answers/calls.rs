@@ -13,7 +13,10 @@ use crate::support::{
 };
 use futures::future::LocalBoxFuture;
 use std::time::Duration;
-use tokio::{runtime::Builder, time::timeout};
+use tokio::{
+    runtime::{Builder, Handle},
+    time::timeout,
+};
 use twinbox::{CancellationToken, Dialect, Error, ErrorKind, Store};
 
 /// How long an application waits in a transaction of its own, in which nothing else bounds its statements:
@@ -85,17 +88,26 @@ async fn populate<DB: TestDb, P: Program<DB>>(world: &World<DB>) {
 
 struct Caller<DB: Dialect> {
     world: World<DB>,
+    /// Where proxies run.
+    outside: Handle,
     faults: StatementFaults<DB>,
     report: Report,
 }
 
 impl<DB: Faulty> Caller<DB> {
+    fn new(world: World<DB>, outside: Handle) -> Self {
+        let faults = DB::faults(&outside, &world, Silence::UntilItIsOver);
+        Self { world, outside, faults, report: Report::default() }
+    }
+
     fn store(&self) -> Store<DB> {
         Store::new(self.faults.pool(4), SERVICE).unwrap()
     }
 
     /// Lets a statement of a call fail.
     async fn fail(&mut self, call: &Call<DB>, statement: &str, fault: Fault) {
+        // What an earlier call has left behind does not meet the fault.
+        self.faults = DB::faults(&self.outside, &self.world, Silence::UntilItIsOver);
         let store = self.store();
         let happens = self.faults.arm(statement, fault);
         let calling = async {
@@ -161,8 +173,7 @@ pub(super) fn outlast_all<DB: Faulty>() -> Report {
         populate::<DB, programs::LogConsumer>(&world).await;
         populate::<DB, programs::EffectDispatcher>(&world).await;
         populate::<DB, programs::Jobs>(&world).await;
-        let faults = DB::faults(outside.handle(), &world, Silence::UntilItIsOver);
-        let mut caller = Caller { world, faults, report: Report::default() };
+        let mut caller = Caller::new(world, outside.handle().clone());
         // The keeper of the log is among the last: it detaches who lags.
         for call in seldom::all().into_iter().chain(operators::all()).chain(application::all()) {
             caller.outlast(&call).await;

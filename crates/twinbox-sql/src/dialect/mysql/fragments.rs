@@ -88,7 +88,10 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     is_behind: "EXISTS (
             SELECT 1
             FROM {outbox} o
-            WHERE o.position > GREATEST(c.position, (SELECT t.newest FROM {ticks} t WHERE t.id = c.p))
+            WHERE o.position > GREATEST(
+                    c.position,
+                    (SELECT t.newest FROM {ticks} t WHERE t.id <= c.p ORDER BY t.id DESC LIMIT 1)
+                )
                 AND o.time <= {after -?} AND o.type <> '')",
     // The columns of the ticks, and not of a derived table with the binds: MariaDB 10.11.19 forgets those at
     // the second execution of a prepared statement, where a subquery names them.
@@ -100,7 +103,8 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
                     t.newest + 1) AS first_open
             FROM {ticks} t
             CROSS JOIN {ticks} u
-            WHERE t.id = ? AND u.id = ?
+            WHERE t.id = (SELECT max(id) FROM {ticks} WHERE id <= ?)
+                AND u.id = (SELECT max(id) FROM {ticks} WHERE id <= ?)
         )",
     is_settled: concat!(
         "o.type <> '' AND (o.position <= s.p_newest AND NOT ",

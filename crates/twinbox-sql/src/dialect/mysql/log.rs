@@ -112,15 +112,12 @@ pub(super) const LOG: Log = Log {
                 SELECT id
                 FROM (SELECT max(id) AS id FROM {ticks} WHERE taken_at < {after -10000000}) old
             )
+            AND NOT EXISTS (SELECT 1 FROM {replays} r WHERE r.state = 'running' AND t.id IN (r.p, r.w))
             AND NOT EXISTS (
                 SELECT 1
                 FROM {cursors} c
-                WHERE t.id IN (c.p, c.w, c.ahead_p, c.ahead_w)
-                LOCK IN SHARE MODE)
-            AND NOT EXISTS (
-                SELECT 1
-                FROM {replays} r
-                WHERE r.state = 'running' AND t.id IN (r.p, r.w)
+                WHERE t.id IN (c.p, c.w, c.ahead)
+                    OR t.id BETWEEN c.p AND c.ahead AND t.taken_at >= {after -3600000000}
                 LOCK IN SHARE MODE)",
     tick_at: "
         SELECT max(id)
@@ -146,7 +143,7 @@ pub(super) const LOG: Log = Log {
             WHERE o.type <> '' AND o.position > (
                 SELECT GREATEST(c.position, t.newest)
                 FROM {cursors} c
-                JOIN {ticks} t ON t.id = c.p
+                JOIN {ticks} t ON t.id = (SELECT max(id) FROM {ticks} WHERE id <= c.p)
                 WHERE c.destination = ?)
             ORDER BY o.position
             LIMIT ?
@@ -193,6 +190,13 @@ pub(super) const RETENTION: Retention = Retention {
             WHERE taken_at <= {after -?}
         ) old
         WHERE t.id > 0 AND t.id < old.id
-            AND t.id < (SELECT min(p) FROM {cursors} WHERE lease_until < {never})",
+            AND t.id < (
+                SELECT id
+                FROM (
+                    SELECT max(id) AS id
+                    FROM {ticks}
+                    WHERE id <= (SELECT min(p) FROM {cursors} WHERE lease_until < {never})
+                ) first
+            )",
     ..portable::RETENTION
 };

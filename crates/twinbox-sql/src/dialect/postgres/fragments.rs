@@ -75,8 +75,8 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
                 ) IS NOT NULL
             )
             FROM (
-                SELECT (SELECT snapshot FROM {ticks} WHERE id = c.p) AS p,
-                    (SELECT snapshot FROM {ticks} WHERE id = c.w) AS w,
+                SELECT (SELECT snapshot FROM {ticks} WHERE id <= c.p ORDER BY id DESC LIMIT 1) AS p,
+                    (SELECT snapshot FROM {ticks} WHERE id <= c.w ORDER BY id DESC LIMIT 1) AS w,
                     (
                         SELECT snapshot
                         FROM {ticks}

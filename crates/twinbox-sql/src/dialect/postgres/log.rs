@@ -115,9 +115,10 @@ pub(super) const LOG: Log = Log {
             LIMIT $6
         ) u ON true",
 
-    // A reader may have taken a tick for the newest one until the next was made. Ten seconds later it has
-    // named it in the row of its cursor. The newest tick stays: its id, made again, would be another
-    // snapshot. One process at a time, so that no two wait for each other.
+    // A reader uses the ticks from its first unsettled window to the newest one; of one that is stuck for an
+    // hour not all are kept. It may take a tick for the newest until the next is made, and ten seconds later
+    // its row names it. The newest tick stays: its id, made again, would be another snapshot. One process at
+    // a time, so that no two wait for each other.
     thin_ticks: "
         DELETE FROM {ticks}
         WHERE (SELECT lockable FROM {locks} WHERE name = 'thin ticks' FOR UPDATE SKIP LOCKED)
@@ -139,7 +140,9 @@ pub(super) const LOG: Log = Log {
                         AND NOT EXISTS (
                             SELECT
                             FROM {cursors} c
-                            WHERE t.id IN (c.p, c.w, c.ahead_p, c.ahead_w))
+                            WHERE t.id IN (c.p, c.w, c.ahead)
+                                OR t.id BETWEEN c.p AND c.ahead
+                                    AND t.taken_at >= clock_timestamp() - interval '1 hour')
                         AND NOT EXISTS (
                             SELECT
                             FROM {replays} r
@@ -169,7 +172,13 @@ pub(super) const LOG: Log = Log {
     // position.
     backlog: "
         WITH c AS MATERIALIZED (
-            SELECT position, (SELECT pg_snapshot_xmax(snapshot) FROM {ticks} WHERE id = p) AS x
+            SELECT position, (
+                SELECT pg_snapshot_xmax(snapshot)
+                FROM {ticks}
+                WHERE id <= p
+                ORDER BY id DESC
+                LIMIT 1
+            ) AS x
             FROM {cursors}
             WHERE destination = $1
         )
@@ -204,7 +213,7 @@ pub(super) const RETENTION: Retention = Retention {
         WITH bound AS MATERIALIZED (
             SELECT snapshot
             FROM {ticks}
-            WHERE id = (
+            WHERE id <= (
                 SELECT CASE WHEN min(p) FILTER (WHERE lease_until < {never}) < old.id
                     THEN min(p) FILTER (WHERE lease_until < {never}) ELSE old.id END
                 FROM {cursors}, (
@@ -213,6 +222,8 @@ pub(super) const RETENTION: Retention = Retention {
                     WHERE taken_at <= clock_timestamp() - ?::float8 * interval '1 microsecond'
                 ) old
                 GROUP BY old.id)
+            ORDER BY id DESC
+            LIMIT 1
         )
         DELETE FROM {outbox}
         WHERE {takes_turns} AND position = ANY(ARRAY(
@@ -226,7 +237,10 @@ pub(super) const RETENTION: Retention = Retention {
     purge_ticks: "
         DELETE FROM {ticks}
         WHERE id > 0
-            AND id < (SELECT min(p) FROM {cursors} WHERE lease_until < {never})
+            AND id < (
+                SELECT max(id)
+                FROM {ticks}
+                WHERE id <= (SELECT min(p) FROM {cursors} WHERE lease_until < {never}))
             AND id < (
                 SELECT max(id)
                 FROM {ticks}
