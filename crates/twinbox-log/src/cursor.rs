@@ -147,8 +147,8 @@ async fn create_at<DB: Dialect>(
 pub(crate) struct Renewal {
     pub(crate) from: Cursor,
     pub(crate) to: Cursor,
-    /// The newest tick that the reader uses.
-    pub(crate) ahead: i64,
+    /// The ticks of the window that the reader reads or searches, which it needs.
+    pub(crate) ahead: (i64, i64),
     /// How many destinations this process owns.
     pub(crate) owned: i64,
 }
@@ -168,7 +168,8 @@ pub(crate) async fn advance<DB: Dialect>(
         .bind(to.p)
         .bind(to.w)
         .bind(to.position)
-        .bind(ahead)
+        .bind(ahead.0)
+        .bind(ahead.1)
         .bind(owned)
         .bind(micros(lease))
         .bind(destination.to_owned())

@@ -1,6 +1,10 @@
 //! One look at the log for all readers of a store in this process: new ticks, replays to execute, old ticks
 //! to delete. Ten idle readers ask the database no more than one.
-use crate::{options::THIN_INTERVAL, task::in_time, window::Window};
+use crate::{
+    options::{NAMING_INTERVAL, THIN_INTERVAL},
+    task::in_time,
+    window::Window,
+};
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
@@ -71,6 +75,8 @@ pub(crate) async fn newest_tick<DB: Dialect>(
 ) -> Result<(i64, Option<Connection<DB>>), Error> {
     let look = engine.state::<Look>();
     let mut newest = look.newest.lock().await;
+    // One that nobody has named yet is thinned after ten seconds.
+    let age = if newest.value > p { age.min(NAMING_INTERVAL) } else { age };
     if newest.value >= p && newest.is_younger_than(age) {
         return Ok((newest.value, None));
     }

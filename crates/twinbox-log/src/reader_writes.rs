@@ -23,7 +23,8 @@ impl<DB: Dialect> Reader<DB> {
         }
         let to = *self.queue.settled();
         if to != self.recorded {
-            let CursorWrite::Written { .. } = self.write(to).await? else { return Err(lease_lost()) };
+            let written = self.write(to, self.reading.newest()).await?;
+            let CursorWrite::Written { .. } = written else { return Err(lease_lost()) };
         }
         cursor::release(&self.engine, &self.destination, self.ownership).await
     }
@@ -44,20 +45,25 @@ impl<DB: Dialect> Reader<DB> {
     pub(super) fn start_writing(&mut self, now: Instant) {
         if self.writing.is_none() && now >= self.wrote_at + self.write_interval() {
             let to = *self.queue.settled();
-            let task = AbortOnDropHandle::new(tokio::spawn(TaskName::CursorWrite.of(self.write(to))));
+            let ahead = self.reading.newest();
+            let task = AbortOnDropHandle::new(tokio::spawn(TaskName::CursorWrite.of(self.write(to, ahead))));
             (self.wrote_at, self.settles_written) = (now, self.queue.settle_count());
-            self.named = self.reading.newest();
+            self.named = ahead;
             self.writing = Some(WriteTask { to, sent_at: now, task });
         }
     }
 
-    fn write(&self, to: Cursor) -> impl Future<Output = Result<CursorWrite, Error>> + Send + 'static {
+    fn write(
+        &self,
+        to: Cursor,
+        ahead: i64,
+    ) -> impl Future<Output = Result<CursorWrite, Error>> + Send + 'static {
         let (engine, destination) = (self.engine.clone(), self.destination.clone());
         let (lease, ownership, replay) = (self.options.lease, self.ownership, self.options.replay.clone());
         let renewal = Renewal {
             from: self.recorded,
             to,
-            ahead: self.reading.newest(),
+            ahead: (self.reading.p, ahead),
             owned: self.share.as_ref().map_or(0, Share::owned),
         };
         async move {

@@ -17,7 +17,7 @@ pub(crate) struct Reading {
     pub(crate) snapshot: Option<String>,
     /// The reader before this one was reading a window up to this tick.
     pub(crate) inherited: Option<i64>,
-    /// The end of the last window that was searched. That may take long.
+    /// The end of the window that was searched last, which may take long. At first that of the cursor.
     pub(crate) searched: watch::Sender<i64>,
     /// The position up to which the window is read.
     pub(crate) after: i64,

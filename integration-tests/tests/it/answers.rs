@@ -39,8 +39,8 @@ const GIVEN_UP_WITHIN: Duration = Duration::from_secs(60);
 const MAY_TAKE_LONGER: [&str; 1] = ["log.thin_ticks"];
 /// A program ends within this time after it was asked to.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
-/// How long a program runs to show which statements it has.
-const REHEARSAL: Duration = Duration::from_secs(12);
+/// How long a program runs to show which statements it has, and how often it is fed meanwhile at least.
+const REHEARSAL: (Duration, i64) = (Duration::from_secs(12), 16);
 const BETWEEN_FEEDS: Duration = Duration::from_millis(500);
 
 /// The variable that names the one statement which fails, to look at what happens.
@@ -155,13 +155,21 @@ impl<DB: Faulty, P: Program<DB>> Trial<DB, P> {
         self.start().await;
     }
 
+    /// Waits between two feeds. Some need what came of an earlier one.
+    async fn pace(&self, fed: i64) {
+        pause(Pause::Pace, BETWEEN_FEEDS).await;
+        if fed % 4 == 3 {
+            self.is_done(fed, SERVED_WITHIN).await;
+        }
+    }
+
     /// Feeds the program until it has run its statements once.
     async fn rehearse(&mut self) {
         for restarts in [true, false] {
-            let began = Instant::now();
-            while began.elapsed() < REHEARSAL {
-                self.feed().await;
-                pause(Pause::Pace, BETWEEN_FEEDS).await;
+            let (began, enough) = (Instant::now(), self.fed + REHEARSAL.1);
+            while began.elapsed() < REHEARSAL.0 || self.fed < enough {
+                let fed = self.feed().await;
+                self.pace(fed).await;
             }
             if restarts {
                 self.restart("none").await;
@@ -176,14 +184,16 @@ impl<DB: Faulty, P: Program<DB>> Trial<DB, P> {
         if self.running.is_none() {
             self.start().await;
         }
-        let (began, mut has_restarted) = (Instant::now(), false);
-        while began.elapsed() < 3 * REHEARSAL {
-            self.feed().await;
-            if let Ok(happened) = timeout(BETWEEN_FEEDS, &mut happens).await {
-                return Some(happened.unwrap());
+        for restarts in [true, false, false] {
+            let (began, enough) = (Instant::now(), self.fed + REHEARSAL.1);
+            while began.elapsed() < REHEARSAL.0 || self.fed < enough {
+                let fed = self.feed().await;
+                tokio::select! {
+                    happened = &mut happens => return Some(happened.unwrap()),
+                    () = self.pace(fed) => {}
+                }
             }
-            if began.elapsed() > REHEARSAL && !has_restarted {
-                has_restarted = true;
+            if restarts {
                 self.restart(statement).await;
             }
         }
@@ -290,7 +300,7 @@ async fn outlast_all<DB: Faulty>(fault: Fault) -> Report {
 }
 
 /// How many statements of programs, and tasks, the usual run may miss: some are rare.
-const RARE: usize = 8;
+const RARE: usize = 4;
 
 /// All names of statements, and whether the dialect has the statement.
 async fn statements<DB: Faulty>() -> BTreeMap<String, bool> {

@@ -237,8 +237,9 @@ CREATE TABLE IF NOT EXISTS {cursors} (
     partitions BIGINT,
     -- The duration of the lease, in microseconds.
     lease BIGINT NOT NULL DEFAULT 0,
-    -- The newest tick that the reader uses. It may name those between p and this one next.
-    ahead BIGINT NOT NULL DEFAULT 0,
+    -- The ticks of the window that is being read or searched. The settled window moves towards it.
+    ahead_p BIGINT NOT NULL DEFAULT 0,
+    ahead_w BIGINT NOT NULL DEFAULT 0,
     -- How many destinations the process of the owner owned when it wrote the row.
     owned BIGINT NOT NULL DEFAULT 0,
     -- The process with a smaller share that wishes for the lease, how many destinations it owns, and until

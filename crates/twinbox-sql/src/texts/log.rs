@@ -14,7 +14,7 @@ area! {
         /// The cursor and its epoch, and the newest ticks up to its p and its w: these, unless they are gone.
         /// Binds: destination, owner.
         read,
-        /// Advances the cursor and renews the lease. Binds: p, w, position, the newest tick in use, the
+        /// Advances the cursor and renews the lease. Binds: p, w, position, the two ticks being read, the
         /// number of destinations of the process, lease, destination, epoch, owner, old p, old w, old
         /// position, server run.
         advance,

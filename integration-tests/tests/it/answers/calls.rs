@@ -147,8 +147,8 @@ impl<DB: Faulty> Caller<DB> {
     }
 
     async fn outlast(&mut self, call: &Call<DB>) {
+        self.faults = DB::faults(&self.outside, &self.world, Silence::UntilItIsOver);
         let store = self.store();
-        self.faults.forget_seen();
         if let Err(error) = (call.call)(&store, &self.world).await {
             self.report.problems.push(format!("{}: {error}", call.name));
         }

@@ -130,10 +130,6 @@ impl<DB: Dialect> StatementFaults<DB> {
         self.shared.seen.lock().unwrap().clone()
     }
 
-    pub(crate) fn forget_seen(&self) {
-        self.shared.seen.lock().unwrap().clear();
-    }
-
     /// Lets the next execution of a statement fail. Only one statement waits for that.
     pub(crate) fn arm(&self, statement: &str, fault: Fault) -> oneshot::Receiver<Happened> {
         let (happened, happens) = oneshot::channel();

@@ -19,6 +19,22 @@ macro_rules! is_hole {
 }
 pub(super) use is_hole;
 
+/// The newest position of the tick `$tick`, or of the one before if that is gone.
+macro_rules! newest_of {
+    ($tick:literal) => {
+        concat!(
+            "COALESCE(
+                (SELECT t.newest FROM {ticks} t WHERE t.id = ",
+            $tick,
+            "),
+                (SELECT t.newest FROM {ticks} t WHERE t.id <= ",
+            $tick,
+            " ORDER BY t.id DESC LIMIT 1))"
+        )
+    };
+}
+pub(super) use newest_of;
+
 pub(super) const FRAGMENTS: Fragments = Fragments {
     now: "UTC_TIMESTAMP(6)",
     after: "TIMESTAMPADD(MICROSECOND, ?, UTC_TIMESTAMP(6))",
@@ -85,14 +101,15 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     replay_cursor: "CONCAT('replay:', ?)",
     log_reader: "CONCAT('consumer:', ?)",
     // Late committers are left out: they fill holes that are younger than a transaction.
-    is_behind: "EXISTS (
+    is_behind: concat!(
+        "EXISTS (
             SELECT 1
             FROM {outbox} o
-            WHERE o.position > GREATEST(
-                    c.position,
-                    (SELECT t.newest FROM {ticks} t WHERE t.id <= c.p ORDER BY t.id DESC LIMIT 1)
-                )
-                AND o.time <= {after -?} AND o.type <> '')",
+            WHERE o.position > GREATEST(c.position, ",
+        newest_of!("c.p"),
+        ")
+                AND o.time <= {after -?} AND o.type <> '')"
+    ),
     // The columns of the ticks, and not of a derived table with the binds: MariaDB 10.11.19 forgets those at
     // the second execution of a prepared statement, where a subquery names them.
     with_cursor: "

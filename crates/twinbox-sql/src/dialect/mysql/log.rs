@@ -3,8 +3,23 @@
 //! Positions do not follow the order of commits. A tick therefore names the newest position that a snapshot
 //! of the server showed, and the holes below it: positions without a committed row. A window holds the rows
 //! that came between two ticks. Some have filled holes of the first tick, the others are above it.
-use super::{super::portable, fragments::is_hole};
+use super::{
+    super::portable,
+    fragments::{is_hole, newest_of},
+};
 use crate::texts::{Log, Retention};
+
+/// The condition of a sub-select: the cursor names the tick `t`, or may name it next. Of a reader that is
+/// stuck for an hour only those that its row names are kept, and one a minute.
+macro_rules! named_by_cursor {
+    () => {
+        "
+                SELECT 1
+                FROM {cursors} c
+                WHERE t.id IN (c.p, c.w, c.ahead_p, c.ahead_w)
+                    OR t.taken_at >= {after -3600000000} AND t.id BETWEEN c.p AND c.ahead_w"
+    };
+}
 
 pub(super) const LOG: Log = Log {
     // By `outbox_time`: a server would read the whole log backwards for a rare key.
@@ -92,7 +107,9 @@ pub(super) const LOG: Log = Log {
         LEFT JOIN {outbox} o ON o.position = u.position
         ORDER BY u.position"
     ),
-    thin_ticks: "
+    // What is kept is left out before the limit, and once more under a lock.
+    thin_ticks: concat!(
+        "
         DELETE t
         FROM {ticks} t
         JOIN (
@@ -102,8 +119,11 @@ pub(super) const LOG: Log = Log {
                     PARTITION BY date_format(taken_at,
                         CASE WHEN taken_at < {after -3600000000} THEN '%Y%m%d%H%i' ELSE '%Y%m%d%H%i%s' END)
                     ORDER BY id) AS nth
-                FROM {ticks}
+                FROM {ticks} t
                 WHERE id > 0 AND taken_at < {after -10000000}
+                    AND NOT EXISTS (",
+        named_by_cursor!(),
+        ")
             ) old
             WHERE nth > 1
             LIMIT 100000
@@ -113,12 +133,11 @@ pub(super) const LOG: Log = Log {
                 FROM (SELECT max(id) AS id FROM {ticks} WHERE taken_at < {after -10000000}) old
             )
             AND NOT EXISTS (SELECT 1 FROM {replays} r WHERE r.state = 'running' AND t.id IN (r.p, r.w))
-            AND NOT EXISTS (
-                SELECT 1
-                FROM {cursors} c
-                WHERE t.id IN (c.p, c.w, c.ahead)
-                    OR t.id BETWEEN c.p AND c.ahead AND t.taken_at >= {after -3600000000}
-                LOCK IN SHARE MODE)",
+            AND NOT EXISTS (",
+        named_by_cursor!(),
+        "
+                LOCK IN SHARE MODE)"
+    ),
     tick_at: "
         SELECT max(id)
         FROM {ticks}
@@ -134,20 +153,23 @@ pub(super) const LOG: Log = Log {
         SELECT id
         FROM {ticks}
         LOCK IN SHARE MODE",
-    backlog: "
+    backlog: concat!(
+        "
         SELECT count(*) AS messages,
             COALESCE(-{until min(time)}, 0) AS oldest_age
         FROM (
             SELECT o.time
             FROM {outbox} o
             WHERE o.type <> '' AND o.position > (
-                SELECT GREATEST(c.position, t.newest)
+                SELECT GREATEST(c.position, ",
+        newest_of!("c.p"),
+        ")
                 FROM {cursors} c
-                JOIN {ticks} t ON t.id = (SELECT max(id) FROM {ticks} WHERE id <= c.p)
                 WHERE c.destination = ?)
             ORDER BY o.position
             LIMIT ?
-        ) unsettled",
+        ) unsettled"
+    ),
     ..portable::LOG
 };
 

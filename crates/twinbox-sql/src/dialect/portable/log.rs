@@ -93,7 +93,7 @@ pub(in crate::dialect) const CURSORS: Cursors = Cursors {
         WHERE destination = ? AND owner = ?",
     advance: "
         UPDATE {cursors}
-        SET p = ?, w = ?, position = ?, ahead = ?, owned = ?, lease_until = {after},
+        SET p = ?, w = ?, position = ?, ahead_p = ?, ahead_w = ?, owned = ?, lease_until = {after},
             wisher_owned = CASE WHEN {is_wished} THEN wisher_owned END
         WHERE destination = ? AND epoch = ? AND owner = ?
             AND p = ? AND w = ? AND position = ? AND {is_server_run}

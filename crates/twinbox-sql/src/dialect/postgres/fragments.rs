@@ -87,8 +87,8 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
             ) s)",
     with_cursor: "
         WITH s AS MATERIALIZED (
-            SELECT (SELECT snapshot FROM {ticks} WHERE id = ?) p,
-                (SELECT snapshot FROM {ticks} WHERE id = ?) w
+            SELECT (SELECT snapshot FROM {ticks} WHERE id <= ? ORDER BY id DESC LIMIT 1) p,
+                (SELECT snapshot FROM {ticks} WHERE id <= ? ORDER BY id DESC LIMIT 1) w
         )",
     is_settled: "(pg_visible_in_snapshot(o.txid, s.p)
             OR pg_visible_in_snapshot(o.txid, s.w) AND o.position <= ?)",

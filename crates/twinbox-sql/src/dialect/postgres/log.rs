@@ -115,10 +115,11 @@ pub(super) const LOG: Log = Log {
             LIMIT $6
         ) u ON true",
 
-    // A reader uses the ticks from its first unsettled window to the newest one; of one that is stuck for an
-    // hour not all are kept. It may take a tick for the newest until the next is made, and ten seconds later
-    // its row names it. The newest tick stays: its id, made again, would be another snapshot. One process at
-    // a time, so that no two wait for each other.
+    // A reader uses the ticks from its first unsettled window to the newest one. Of one that is stuck for an
+    // hour only those that its row names are kept, and one a minute. It may take a tick for the newest until
+    // the next is made, and ten seconds later its row names it. The newest tick stays: its id, made again,
+    // would be another snapshot. One process at a time, so that no two wait for each other. The clock is
+    // outside of NOT EXISTS, which would be asked for each tick otherwise.
     thin_ticks: "
         DELETE FROM {ticks}
         WHERE (SELECT lockable FROM {locks} WHERE name = 'thin ticks' FOR UPDATE SKIP LOCKED)
@@ -126,23 +127,22 @@ pub(super) const LOG: Log = Log {
                 SELECT id
                 FROM (
                     SELECT id, row_number() OVER (
-                        PARTITION BY date_trunc(
-                            CASE WHEN taken_at < clock_timestamp() - interval '1 hour' THEN 'minute'
-                                ELSE 'second' END,
-                            taken_at)
+                        PARTITION BY date_trunc(CASE WHEN is_old THEN 'minute' ELSE 'second' END, taken_at)
                         ORDER BY id) AS nth
-                    FROM {ticks} t
-                    WHERE id > 0
-                        AND id < (
-                            SELECT max(id)
-                            FROM {ticks}
-                            WHERE taken_at < clock_timestamp() - interval '10 seconds')
-                        AND NOT EXISTS (
+                    FROM (
+                        SELECT id, taken_at, taken_at < clock_timestamp() - interval '1 hour' AS is_old
+                        FROM {ticks}
+                        WHERE id > 0
+                            AND id < (
+                                SELECT max(id)
+                                FROM {ticks}
+                                WHERE taken_at < clock_timestamp() - interval '10 seconds')
+                    ) t
+                    WHERE NOT EXISTS (
                             SELECT
                             FROM {cursors} c
-                            WHERE t.id IN (c.p, c.w, c.ahead)
-                                OR t.id BETWEEN c.p AND c.ahead
-                                    AND t.taken_at >= clock_timestamp() - interval '1 hour')
+                            WHERE t.id IN (c.p, c.w, c.ahead_p, c.ahead_w)
+                                OR NOT t.is_old AND t.id BETWEEN c.p AND c.ahead_w)
                         AND NOT EXISTS (
                             SELECT
                             FROM {replays} r
