@@ -75,7 +75,7 @@ pub(crate) async fn newest_tick<DB: Dialect>(
 ) -> Result<(i64, Option<Connection<DB>>), Error> {
     let look = engine.state::<Look>();
     let mut newest = look.newest.lock().await;
-    // One that nobody has named yet is thinned after ten seconds.
+    // A tick that no row names yet may be thinned after ten seconds.
     let age = if newest.value > p { age.min(NAMING_INTERVAL) } else { age };
     if newest.value >= p && newest.is_younger_than(age) {
         return Ok((newest.value, None));

@@ -19,8 +19,8 @@ pub const BUFFERED_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const READ_AHEAD_MAX: usize = 50_000;
 /// The interval at which ticks that are no longer needed are deleted.
 pub const THIN_INTERVAL: Duration = Duration::from_secs(10);
-/// How soon the row of a cursor names a tick that its reader uses, however long the lease is. One that no row
-/// names may be deleted 10 s after the next was made.
+/// How soon the row of a cursor names a tick that its reader uses, however long the lease is. A tick that no
+/// row names may be deleted 10 s after the next was made.
 pub(crate) const NAMING_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest interval between two writes of a cursor: a row that changes often bloats under a long
 /// snapshot.

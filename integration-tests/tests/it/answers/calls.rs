@@ -106,7 +106,7 @@ impl<DB: Faulty> Caller<DB> {
 
     /// Lets a statement of a call fail.
     async fn fail(&mut self, call: &Call<DB>, statement: &str, fault: Fault) {
-        // What an earlier call has left behind does not meet the fault.
+        // Connections that an earlier call has left behind do not meet the fault.
         self.faults = DB::faults(&self.outside, &self.world, Silence::UntilItIsOver);
         let store = self.store();
         let happens = self.faults.arm(statement, fault);

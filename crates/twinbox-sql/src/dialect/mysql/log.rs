@@ -107,7 +107,7 @@ pub(super) const LOG: Log = Log {
         LEFT JOIN {outbox} o ON o.position = u.position
         ORDER BY u.position"
     ),
-    // What is kept is left out before the limit, and once more under a lock.
+    // Ticks that a cursor names are left out before the limit, and once more under a lock.
     thin_ticks: concat!(
         "
         DELETE t

@@ -115,11 +115,11 @@ pub(super) const LOG: Log = Log {
             LIMIT $6
         ) u ON true",
 
-    // A reader uses the ticks from its first unsettled window to the newest one. Of one that is stuck for an
-    // hour only those that its row names are kept, and one a minute. It may take a tick for the newest until
-    // the next is made, and ten seconds later its row names it. The newest tick stays: its id, made again,
-    // would be another snapshot. One process at a time, so that no two wait for each other. The clock is
-    // outside of NOT EXISTS, which would be asked for each tick otherwise.
+    // A reader uses the ticks from its first unsettled window to the newest one. Of a reader that is stuck
+    // for an hour only those that its row names are kept, and one a minute. A reader may take a tick for the
+    // newest until the next is made, and ten seconds later its row names it. The newest tick stays: its id,
+    // made again, would be another snapshot. One process at a time, so that no two wait for each other. The
+    // clock is outside of NOT EXISTS, which the server would execute for each tick otherwise.
     thin_ticks: "
         DELETE FROM {ticks}
         WHERE (SELECT lockable FROM {locks} WHERE name = 'thin ticks' FOR UPDATE SKIP LOCKED)
