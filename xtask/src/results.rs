@@ -126,6 +126,11 @@ impl Results {
         }
     }
 
+    /// Returns whether the test of this name has failed.
+    pub(crate) fn has_failed(&self, test: &str) -> bool {
+        self.failures.contains_key(test)
+    }
+
     /// Prints the failures and the summary line last. Returns whether all tests passed.
     pub(crate) fn print(&self) -> bool {
         println!("{}{}", self.failures_text(), self.outcome);

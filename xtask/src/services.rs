@@ -1,16 +1,17 @@
-//! Starts Postgres, MariaDB and NATS, for one run of tests or until `services down`.
+//! Starts Postgres, MariaDB or MySQL, and NATS, for one run of tests or until `services down`.
 
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::{env, fs};
 
 use twinbox_testkit::servers::{
-    Detached, MariaDbOptions, MariaDbServer, NatsOptions, NatsServer, PostgresOptions, PostgresServer, find,
+    Detached, MySqlOptions, MySqlServer, NatsOptions, NatsServer, PostgresOptions, PostgresServer, find,
 };
 
 use crate::error::Result;
 use crate::install;
 use crate::strict::{self, Certificates};
+use crate::versions::{self, Server, Versions};
 
 const POSTGRES_URL: &str = "TWINBOX_POSTGRES_URL";
 const MYSQL_URL: &str = "TWINBOX_MYSQL_URL";
@@ -38,7 +39,7 @@ pub(crate) enum Servers {
 /// A server that the environment names is used instead of a new one.
 pub(crate) struct Services {
     postgres: Option<PostgresServer>,
-    mariadb: Option<MariaDbServer>,
+    mysql: Option<MySqlServer>,
     nats: Option<NatsServer>,
     /// Those of servers that offer TLS and give few rights.
     certificates: Option<Certificates>,
@@ -48,34 +49,41 @@ pub(crate) struct Services {
 impl Services {
     /// Starts servers for benchmarks and for work by hand, which let everybody in.
     pub(crate) fn start(servers: Servers, fsync: Fsync) -> Result<Self> {
-        Self::start_with(servers, fsync, None)
+        Self::start_with(servers, Versions::default(), fsync, None)
     }
 
     /// Starts servers for tests: with TLS, and with users that have few rights.
-    pub(crate) fn start_strict(servers: Servers) -> Result<Self> {
-        Self::start_with(servers, Fsync::Off, Some(Certificates::create()?))
+    pub(crate) fn start_strict(servers: Servers, versions: Versions<'_>) -> Result<Self> {
+        Self::start_with(servers, versions, Fsync::Off, Some(Certificates::create()?))
     }
 
-    fn start_with(servers: Servers, fsync: Fsync, certificates: Option<Certificates>) -> Result<Self> {
-        let mut services = Self { postgres: None, mariadb: None, nats: None, certificates, env: Vec::new() };
+    fn start_with(
+        servers: Servers,
+        versions: Versions<'_>,
+        fsync: Fsync,
+        certificates: Option<Certificates>,
+    ) -> Result<Self> {
+        let mut services = Self { postgres: None, mysql: None, nats: None, certificates, env: Vec::new() };
         if servers != Servers::None {
-            services.start_postgres(fsync)?;
+            services.start_postgres(versions.postgres, fsync)?;
             services.start_nats()?;
         }
         if servers == Servers::All {
-            services.start_mariadb(fsync)?;
+            services.start_mysql(versions.mysql, fsync)?;
             services.find_programs()?;
         }
         Ok(services)
     }
 
-    fn start_postgres(&mut self, fsync: Fsync) -> Result<()> {
-        let named = named(POSTGRES_URL)?;
-        if let Some(bin) = needed(install::postgres(), !named)? {
+    fn start_postgres(&mut self, version: Option<&str>, fsync: Fsync) -> Result<()> {
+        let named = named(POSTGRES_URL, version.is_some())?;
+        let bin = needed(version.map_or_else(install::postgres, versions::postgres), !named)?;
+        if let Some(bin) = &bin {
             self.set("TWINBOX_PG_BIN", bin.display());
         }
-        if !named {
-            let mut options = PostgresOptions::default().set("max_connections", POSTGRES_CONNECTIONS_MAX);
+        if let (Some(bin), false) = (bin, named) {
+            let mut options =
+                PostgresOptions::default().bin(bin).set("max_connections", POSTGRES_CONNECTIONS_MAX);
             if fsync == Fsync::Off {
                 // Each database that is dropped makes a checkpoint, and after it each page is logged whole.
                 options = options.set("fsync", "off").set("full_page_writes", "off");
@@ -93,13 +101,14 @@ impl Services {
         Ok(())
     }
 
-    fn start_mariadb(&mut self, fsync: Fsync) -> Result<()> {
-        let named = named(MYSQL_URL)?;
-        if let Some(bin) = needed(install::mariadb(), !named)? {
-            self.set("TWINBOX_MARIADB_BIN", bin.display());
+    fn start_mysql(&mut self, version: Option<Server<'_>>, fsync: Fsync) -> Result<()> {
+        let named = named(MYSQL_URL, version.is_some())?;
+        let bin = needed(version.map_or_else(install::mariadb, versions::mysql), !named)?;
+        if let Some(bin) = &bin {
+            self.set("TWINBOX_MYSQL_BIN", bin.display());
         }
-        if !named {
-            let mut options = MariaDbOptions::default();
+        if let (Some(bin), false) = (bin, named) {
+            let mut options = MySqlOptions::default().bin(bin);
             if fsync == Fsync::Off {
                 options = options.set("innodb_flush_method", "nosync").set("innodb_doublewrite", "0");
             }
@@ -112,15 +121,15 @@ impl Services {
                 options = options.set("log_bin", "binlog").set("sync_binlog", "0");
                 parameters = strict::mysql_parameters(&certificates.file("ca.pem"));
             }
-            let server = MariaDbServer::start_with(options)?;
+            let server = MySqlServer::start_with(options)?;
             self.set(MYSQL_URL, server.url() + &parameters);
-            self.mariadb = Some(server);
+            self.mysql = Some(server);
         }
         Ok(())
     }
 
     fn start_nats(&mut self) -> Result<()> {
-        let named = named(NATS_URL)?;
+        let named = named(NATS_URL, false)?;
         if let Some(binary) = needed(install::nats(), !named)? {
             self.set("TWINBOX_NATS_SERVER", binary.display());
         }
@@ -268,8 +277,8 @@ impl State {
         if let Some(postgres) = services.postgres {
             self.servers.push(postgres.leave_running()?);
         }
-        if let Some(mariadb) = services.mariadb {
-            self.servers.push(mariadb.leave_running()?);
+        if let Some(mysql) = services.mysql {
+            self.servers.push(mysql.leave_running()?);
         }
         if let Some(nats) = services.nats {
             self.servers.push(nats.leave_running()?);
@@ -312,9 +321,12 @@ impl State {
 ///
 /// # Errors
 ///
-/// The named server does not answer. It was probably stopped.
-fn named(variable: &str) -> Result<bool> {
+/// The named server does not answer, because it was probably stopped. Or the run names a version.
+fn named(variable: &str, in_a_version: bool) -> Result<bool> {
     let Ok(url) = env::var(variable) else { return Ok(false) };
+    if in_a_version {
+        return Err(format!("{variable} names a server, and this run a version: unset it").into());
+    }
     let address = url.split("://").nth(1).and_then(|rest| rest.split(['/', '?']).next());
     let address = address.map(|authority| authority.rsplit('@').next().unwrap_or(authority));
     match address.map(TcpStream::connect) {

@@ -14,6 +14,7 @@ use crate::group::Group;
 use crate::results::{Outcome, Results};
 use crate::services::{Servers, Services};
 use crate::table::Table;
+use crate::versions::{Server, Versions};
 
 /// The variable for the number of tests that run at the same time. A value in the environment is kept.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -39,6 +40,8 @@ pub(crate) struct Options<'a> {
     pub(crate) area: Option<&'a str>,
     /// Only those of one database.
     pub(crate) focus: Option<Focus>,
+    /// On these versions of the databases.
+    pub(crate) versions: Versions<'a>,
     /// Arguments of the test programs, such as further words.
     pub(crate) extra: &'a [&'a str],
     /// With streams that take no batches.
@@ -71,9 +74,18 @@ impl<'a> Options<'a> {
                     options.busy = true;
                     rest
                 }
-                [focus @ ("--sqlite" | "--postgres"), area, rest @ ..] if options.area.is_none() => {
-                    options.focus = Some(if *focus == "--sqlite" { Focus::Sqlite } else { Focus::Postgres });
+                ["--only", database, area, rest @ ..] if options.area.is_none() => {
+                    options.focus = Some(Focus::named(database)?);
                     options.area = Some(area);
+                    rest
+                }
+                ["--postgres", line, rest @ ..] => {
+                    options.versions.postgres = Some(line);
+                    rest
+                }
+                [product @ ("--mysql" | "--mariadb"), line, rest @ ..] => {
+                    let server = if *product == "--mysql" { Server::MySql } else { Server::MariaDb };
+                    options.versions.mysql = Some(server(line));
                     rest
                 }
                 ["--repeat", times, rest @ ..] => {
@@ -101,7 +113,7 @@ pub(crate) fn run(options: Options<'_>, table: &mut Table) -> Result<Results> {
     }
     // These servers never crash. Tests that crash a server start their own.
     let servers = options.focus.map_or(Servers::All, Focus::servers);
-    let services = table.step("start servers", || Services::start_strict(servers))?;
+    let services = table.step("start servers", || Services::start_strict(servers, options.versions))?;
     let run = Run { options, services, threads: threads() };
     let _busy = options.busy.then(other_work).transpose()?;
     let mut results = Results::default();
@@ -278,9 +290,14 @@ mod tests {
             Options::parse(&["--long", "--repeat", "5", "--busy", "relay", "--", "row_11"]).unwrap();
         assert!(options.long && options.busy && !options.one_by_one);
         assert_eq!((options.repeat, options.area, options.extra), (5, Some("relay"), &["row_11"][..]));
-        let options = Options::parse(&["--postgres", "relay", "--busy"]).unwrap();
+        let options = Options::parse(&["--only", "postgres", "relay", "--busy"]).unwrap();
         assert_eq!((options.focus, options.area, options.busy), (Some(Focus::Postgres), Some("relay"), true));
-        for wrong in [&["--repeat"][..], &["--repeat", "x"], &["a", "b"], &["--unknown"], &["--sqlite"]] {
+        let options = Options::parse(&["--postgres", "18", "--mysql", "9.7", "relay"]).unwrap();
+        let versions = Versions { postgres: Some("18"), mysql: Some(Server::MySql("9.7")) };
+        assert_eq!((options.versions, options.area), (versions, Some("relay")));
+        for wrong in
+            [&["--repeat"][..], &["--repeat", "x"], &["a", "b"], &["--unknown"], &["--only", "x", "y"]]
+        {
             assert!(Options::parse(wrong).is_none(), "{wrong:?}");
         }
     }

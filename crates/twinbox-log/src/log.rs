@@ -39,10 +39,7 @@ impl<DB: Dialect> Log<DB> {
     /// The database refused or is away, or is a standby.
     #[doc(hidden)]
     pub async fn server_run(&self) -> Result<i64, Error> {
-        let mut conn = self.engine.connection().await?;
-        let run = self.engine.server_run(&mut conn).await?;
-        conn.done().await?;
-        Ok(run)
+        self.engine.record_server_run().await
     }
 
     /// Returns the secret of a destination. The first call makes it; all later ones, also of other processes,

@@ -14,6 +14,8 @@ mod page_binds;
 mod portable;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(test)]
@@ -170,6 +172,10 @@ pub trait Dialect:
         options: &<Self::Connection as sqlx::Connection>::Options,
         allow_plain: bool,
     ) -> Result<Protection, PlainRefused>;
+
+    /// Refuses another product with the protocol of this database, and versions that are too old.
+    #[doc(hidden)]
+    fn check_server(conn: &mut Self::Connection) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Refuses a setup in which messages would be lost.
     #[doc(hidden)]

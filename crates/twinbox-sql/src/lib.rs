@@ -23,7 +23,7 @@
 //!
 //! | feature | default | adds |
 //! |---|---|---|
-//! | `postgres` | yes | Postgres 13 or newer |
+//! | `postgres` | yes | Postgres 14 or newer |
 //! | `sqlite` | yes | SQLite, compiled in |
 //! | `anyhow` | no | finds the database's error code inside an `anyhow::Error` |
 
@@ -102,7 +102,7 @@ pub use partitions::{PartitionLeases, PartitionShare};
 pub use program_options::bound_lock_waits;
 #[cfg(feature = "postgres")]
 pub use program_options::program_options;
-pub use publish::PUBLISH_ALL_MAX;
+pub use publish::{PUBLISH_ALL_BYTES_MAX, PUBLISH_ALL_MAX};
 pub use reader_name::ReaderName;
 pub use selection::{IDS_MAX, Selection, TYPES_MAX};
 pub use store::{Store, StoreOptions};

@@ -110,8 +110,9 @@ impl<DB: Dialect> Outbox<DB> {
     }
 
     /// Publishes many drafts in order, with one statement for each
-    /// [`PUBLISH_ALL_MAX`](crate::PUBLISH_ALL_MAX) of them. Drafts for
-    /// [later](Draft::not_before) take a statement each.
+    /// [`PUBLISH_ALL_MAX`](crate::PUBLISH_ALL_MAX) of them, or for each
+    /// [`PUBLISH_ALL_BYTES_MAX`](crate::PUBLISH_ALL_BYTES_MAX) bytes. Drafts for [later](Draft::not_before)
+    /// take a statement each.
     ///
     /// # Errors
     /// A draft breaks a bound or the codec refused it, and nothing was written; or the database refused.

@@ -85,7 +85,11 @@ impl<DB: Dialect> PartitionLeases<DB> {
             .collect::<Result<_, Error>>()?;
         let free = scalar::<DB, i64>(&sql.free).bind(self.consumer.clone());
         let free = free.fetch_all(tx.connection()).await?;
-        let server_run = self.engine.server_run(tx.connection()).await?;
+        let Some(server_run) = self.engine.recorded_server_run(tx.connection()).await? else {
+            tx.rollback().await?;
+            self.engine.record_server_run().await?;
+            return Err(Error::other_server_run());
+        };
         tx.commit().await?;
         let free = free.into_iter().map(partition_number).filter(|partition| *partition < partitions);
         let free = free.collect();
@@ -100,6 +104,7 @@ impl<DB: Dialect> PartitionLeases<DB> {
     pub async fn create(&self, partitions: u32, types: &[String]) -> Result<(), Error> {
         let (sql, consumer) = (&self.engine.sql().partitions, &self.consumer);
         let types = types.join(" ");
+        self.engine.record_server_run().await?;
         let mut tx = self.engine.begin().await?;
         for partition in 0..partitions {
             query::<DB>(&sql.create)
@@ -162,7 +167,10 @@ impl<DB: Dialect> PartitionLeases<DB> {
             sequence: crate::row::count(row.try_get("sequence")?),
             message: row.text("last_message")?,
         };
-        let server_run = self.engine.server_run(tx.connection()).await?;
+        let Some(server_run) = self.engine.recorded_server_run(tx.connection()).await? else {
+            tx.rollback().await?;
+            return Ok(None);
+        };
         let fence = Fence { partition, epoch: row.try_get("epoch")?, server_run, lease };
         tx.commit().await?;
         Ok(Some((fence, checkpoint)))

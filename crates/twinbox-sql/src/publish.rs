@@ -9,6 +9,9 @@ use twinbox_core::{Draft, MessageId, draft::Fields, id, trace};
 /// The most messages that one statement of [`Outbox::publish_all`](crate::Outbox::publish_all) writes. More
 /// become several statements of the same transaction.
 pub const PUBLISH_ALL_MAX: usize = 1000;
+/// The bytes of their payloads and headers, unless one message alone has more. A server of MariaDB takes a
+/// statement of 16 MiB.
+pub const PUBLISH_ALL_BYTES_MAX: usize = 4 << 20;
 
 /// Publishes one draft.
 pub(crate) async fn publish<DB: Dialect>(
@@ -47,7 +50,7 @@ pub(crate) async fn publish_all<DB: Dialect>(
             if fields.not_before.is_some() { delayed.push(fields) } else { messages.push(fields) }
         }
         while !messages.is_empty() {
-            let rest = messages.split_off(messages.len().min(PUBLISH_ALL_MAX));
+            let rest = messages.split_off(of_one_statement(&messages));
             DB::publish_all(conn, catalog, messages).await?;
             messages = rest;
         }
@@ -57,6 +60,17 @@ pub(crate) async fn publish_all<DB: Dialect>(
         Ok(ids)
     };
     write_all.instrument(span).await
+}
+
+/// How many of the first messages one statement writes.
+fn of_one_statement(messages: &[Fields]) -> usize {
+    let mut bytes = 0;
+    let fits = |message: &&Fields| {
+        let headers = message.headers.iter().map(|(name, value)| name.len() + value.len());
+        bytes += message.payload.len() + headers.sum::<usize>();
+        bytes <= PUBLISH_ALL_BYTES_MAX
+    };
+    messages.iter().take(PUBLISH_ALL_MAX).take_while(fits).count().max(1)
 }
 
 /// Refuses an event of a handler without a cause, from which its id is derived: another run would publish it

@@ -32,6 +32,7 @@ pub(crate) async fn migrate<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Erro
     if is_up_to_date(engine).await? {
         return Ok(());
     }
+    check_server(engine).await?;
     let Some(unlock) = DB::MIGRATION_UNLOCK else { return in_one_transaction(engine).await };
     let mut conn = engine.connection().await?;
     raw::<DB>(DB::MIGRATION_BEGIN).execute(&mut *conn).await?;
@@ -47,6 +48,12 @@ pub(crate) async fn migrate<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Erro
     apply::<DB>(&mut conn, catalog).await?;
     let unlock = AssertSqlSafe(script::<DB>(&catalog.namespace, unlock));
     raw::<DB>(unlock).execute(&mut *conn).await?;
+    conn.done().await
+}
+
+async fn check_server<DB: Dialect>(engine: &Engine<DB>) -> Result<(), Error> {
+    let mut conn = engine.connection().await?;
+    DB::check_server(&mut conn).await?;
     conn.done().await
 }
 

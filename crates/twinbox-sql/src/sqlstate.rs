@@ -39,16 +39,19 @@ pub(crate) fn views_of_lock(error: &sqlx::Error) -> Option<&'static str> {
 fn of_mysql(number: u16) -> Option<&'static str> {
     Some(match number {
         // A deadlock, a lock wait that took too long, a lock that is held, a row that changed since the
-        // snapshot.
-        1213 | 1205 | 3572 | 1020 => "55P03",
-        // Shutting down, killed, or gone because the session was idle.
-        1053 | 1079 | 1152 | 1159 | 1160 | 1161 | 1184 | 1927 | 3169 | 4031 => "57P01",
-        1040 | 1203 | 1226 => "53300",
+        // snapshot, a commit that another node of the group was faster than.
+        1213 | 1205 | 3572 | 1020 | 3101 => "55P03",
+        // Shutting down, offline, out of its group, killed, or gone because the session was idle.
+        1053 | 1079 | 1152 | 1159 | 1160 | 1161 | 1184 | 1927 | 3032 | 3100 | 3169 | 4031 => "57P01",
+        // Too many connections, or prepared statements on all of them.
+        1040 | 1203 | 1226 | 1461 => "53300",
         1021 | 1114 => "53100",
-        1037 | 1038 | 1041 => "53200",
+        1037 | 1038 | 1041 | 1135 => "53200",
         1290 | 1792 | 1836 => "25006",
-        // Cancelled, or it took too long.
-        1317 | 1969 | 3024 => "57014",
+        // Cancelled, or it took too long, or its tables changed meanwhile.
+        1317 | 1615 | 1969 | 3024 => "57014",
+        // A statement of more bytes than the server takes. It hangs up then.
+        1153 => "54000",
         1022 | 1062 | 1169 | 1586 => "23505",
         1048 | 1364 => "23502",
         1216 | 1217 | 1451 | 1452 => "23503",

@@ -182,6 +182,7 @@ impl<DB: Dialect> Store<DB> {
         let catalog = self.engine.catalog();
         self.engine.check_pooler().await?;
         let mut conn = self.engine.connection().await?;
+        DB::check_server(&mut conn).await?;
         schema::check_tables::<DB>(&mut conn, catalog).await?;
         DB::check(&mut conn, &catalog.namespace).await?;
         conn.done().await

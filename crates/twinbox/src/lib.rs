@@ -81,7 +81,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `postgres` | Postgres 13 or newer |
+//! | `postgres` | Postgres 14 or newer |
 //! | `sqlite` | SQLite, compiled in |
 //! | `consumer` | handlers of messages and their runtime: the only default |
 //! | `relay` | the relay inside an application; the program `twinbox-relay` is a crate of its own |
@@ -152,7 +152,7 @@ pub use twinbox_nats as nats;
 /// The bounds of messages, in bytes and in counts.
 pub mod limits {
     pub use twinbox_core::limits::*;
-    pub use twinbox_sql::PUBLISH_ALL_MAX;
+    pub use twinbox_sql::{PUBLISH_ALL_BYTES_MAX, PUBLISH_ALL_MAX};
 }
 
 /// Messages, their headers, and drafts of messages.

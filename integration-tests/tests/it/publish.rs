@@ -11,7 +11,7 @@ mod times;
 
 use crate::support::{
     cases::cases,
-    databases::{MySql, Postgres},
+    databases::{MySql, PROCESSES, Postgres},
     stores::{Confirmed, Placed, TestDb, World, effect},
     wait::{eventually, in_time},
 };
@@ -229,9 +229,11 @@ async fn ordered_publishers_of_one_key_take_turns_on_postgres() {
 }
 
 async fn ordered_publishers_of_one_key_take_turns_on_mysql() {
-    let waiting = "SELECT count(*) FROM information_schema.processlist
-        WHERE db = DATABASE() AND info LIKE '%key_locks%FOR UPDATE%' AND info NOT LIKE '%processlist%'";
-    ordered_publishers_take_turns::<MySql>(waiting).await;
+    let waiting = format!(
+        "SELECT count(*) FROM {PROCESSES}
+        WHERE db = DATABASE() AND info LIKE '%key_locks%FOR UPDATE%' AND info NOT LIKE '%processlist%'"
+    );
+    ordered_publishers_take_turns::<MySql>(&waiting).await;
 }
 
 /// Where writers take turns anyway it is the same as `publish`, and it needs no key.

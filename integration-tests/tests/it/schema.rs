@@ -6,6 +6,7 @@ mod times;
 
 use crate::support::{
     cases::cases,
+    databases::PROCESSES,
     postgres::store_with,
     stores::{Placed, TestDb, World, chain, sql},
     wait::{eventually, in_time},
@@ -100,10 +101,10 @@ fn bootstrap_of<DB: Dialect>(store: &Store<DB>) -> AssertSqlSafe<String> {
 }
 
 /// Waits until a statement counts something.
-async fn counts<DB: TestDb>(store: &Store<DB>, count: &'static str) {
+async fn counts<DB: TestDb>(store: &Store<DB>, count: &str) {
     eventually(async || {
         let mut conn = store.pool().acquire().await.unwrap();
-        let found = sqlx::query_scalar::<DB, i64>(count).fetch_one(&mut *conn).await.unwrap();
+        let found = sqlx::query_scalar::<DB, i64>(AssertSqlSafe(count)).fetch_one(&mut *conn).await.unwrap();
         (found > 0).then_some(())
     })
     .await;
@@ -150,11 +151,13 @@ async fn a_migration_has_waits_of_its_own_on_mysql() {
     let mut held = other.pool().acquire().await.unwrap();
     sqlx::raw_sql(bootstrap_of(&other)).execute(&mut *held).await.unwrap();
     sqlx::raw_sql("LOCK TABLES twinbox_lock_secret WRITE").execute(&mut *held).await.unwrap();
-    let waits = "SELECT count(*)
-        FROM information_schema.processlist
-        WHERE db = DATABASE() AND state = 'Waiting for table metadata lock' AND time >= 3";
+    let waits = format!(
+        "SELECT count(*)
+        FROM {PROCESSES}
+        WHERE db = DATABASE() AND state = 'Waiting for table metadata lock' AND time >= 3"
+    );
     let (migrated, ()) = tokio::join!(store.migrate(), async {
-        counts(&other, waits).await;
+        counts(&other, &waits).await;
         sqlx::raw_sql("UNLOCK TABLES").execute(&mut *held).await.unwrap();
     });
     migrated.unwrap();

@@ -208,7 +208,7 @@ CREATE TABLE IF NOT EXISTS {holes} (
 
 -- A row that a reader changes, so that its commit flushes what the server has shown before it is on disk.
 CREATE TABLE IF NOT EXISTS {flushes} (
-    singleton BOOLEAN NOT NULL PRIMARY KEY DEFAULT true CHECK (singleton),
+    singleton BOOLEAN NOT NULL PRIMARY KEY DEFAULT true CHECK (singleton = TRUE),
     number BIGINT NOT NULL
 ) ENGINE = InnoDB;
 INSERT IGNORE INTO {flushes} (singleton, number) VALUES (true, 0);
@@ -270,8 +270,8 @@ CREATE TABLE IF NOT EXISTS {destination_secrets} (
 -- rows of its primary and has runs of its own, which its server id tells apart.
 CREATE TABLE IF NOT EXISTS {server_run} (
     server_id BIGINT NOT NULL PRIMARY KEY,
-    -- A random number of 60 bits. The default matters: INSERT IGNORE would make a missing value 0.
-    id BIGINT NOT NULL DEFAULT (CAST(CONV(LEFT(SHA2(UUID(), 256), 15), 16, 10) AS SIGNED))
+    -- A random number of 60 bits.
+    id BIGINT NOT NULL
 ) ENGINE=MEMORY;
 
 -- Messages that a destination refused, and the later messages of their keys. The messages themselves stay in

@@ -1,4 +1,4 @@
-//! MySQL 8.0.19 or newer, and MariaDB 10.6 or newer.
+//! MySQL 8.4 or newer, and MariaDB 10.11 or newer.
 mod claims;
 mod cursors;
 mod drift;
@@ -22,12 +22,13 @@ use super::{
     PageBinds,
     migrations::migrations,
     portable,
+    server::check_mysql,
     transaction::{exactly_one, unwind},
 };
 use crate::{
     Error, ErrorKind,
     catalog::Catalog,
-    statement::{Query, query, raw},
+    statement::{Query, query, query_of, raw},
     texts::Texts,
 };
 use fragments::FRAGMENTS;
@@ -105,11 +106,11 @@ impl Dialect for MySql {
             wait_timeout = CAST(LEAST(@@SESSION.wait_timeout, 30) AS SIGNED)";
     // A name without the secret could be locked by any account of the server.
     const MIGRATION_LOCK: Option<&'static str> = Some(
-        "SELECT GET_LOCK(CONCAT('twinbox ', MD5(CONCAT(DATABASE(), HEX(secret)))), 600)
+        "SELECT GET_LOCK(CONCAT('twinbox ', LEFT(SHA2(CONCAT(DATABASE(), HEX(secret)), 256), 32)), 600)
         FROM {lock_secret}",
     );
     const MIGRATION_UNLOCK: Option<&'static str> = Some(
-        "SELECT RELEASE_LOCK(CONCAT('twinbox ', MD5(CONCAT(DATABASE(), HEX(secret)))))
+        "SELECT RELEASE_LOCK(CONCAT('twinbox ', LEFT(SHA2(CONCAT(DATABASE(), HEX(secret)), 256), 32)))
         FROM {lock_secret};
         SET SESSION lock_wait_timeout = @twinbox_migration_table_wait,
             innodb_lock_wait_timeout = @twinbox_migration_row_wait,
@@ -150,6 +151,11 @@ impl Dialect for MySql {
 
     fn protection(options: &MySqlConnectOptions, allow_plain: bool) -> Result<Protection, PlainRefused> {
         endpoint::protection(options, allow_plain)
+    }
+
+    async fn check_server(conn: &mut MySqlConnection) -> Result<(), Error> {
+        let version: String = query_of::<MySql>("SELECT version()", false).scalar().fetch_one(conn).await?;
+        check_mysql(&version)
     }
 
     async fn check(conn: &mut MySqlConnection, _: &str) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! Postgres 13 or newer.
+//! Postgres 14 or newer.
 mod effects;
 mod endpoint;
 mod fragments;
@@ -18,12 +18,13 @@ use super::{
     fence::session_bound,
     migrations::migrations,
     portable,
+    server::{check_postgres, other_product},
     transaction::{exactly_one, unwind},
 };
 use crate::{
     Error,
     catalog::Catalog,
-    statement::{query, raw, scalar},
+    statement::{query, query_of, raw, scalar},
     texts::Texts,
 };
 use fragments::flushed;
@@ -141,6 +142,18 @@ impl Dialect for Postgres {
 
     fn protection(options: &PgConnectOptions, allow_plain: bool) -> Result<Protection, PlainRefused> {
         endpoint::protection(options, allow_plain)
+    }
+
+    async fn check_server(conn: &mut PgConnection) -> Result<(), Error> {
+        let version: String =
+            query_of::<Postgres>("SELECT version()", false).scalar().fetch_one(&mut *conn).await?;
+        check_postgres(&version)?;
+        // Aurora DSQL says the version of the Postgres from which it has its parser.
+        let mapping = "SELECT to_regclass('sys.iam_pg_role_mappings') IS NOT NULL";
+        match query_of::<Postgres>(mapping, false).scalar().fetch_one(conn).await? {
+            true => Err(other_product("Aurora DSQL", "Postgres 14 or newer")),
+            false => Ok(()),
+        }
     }
 
     async fn check(conn: &mut PgConnection, namespace: &str) -> Result<(), Error> {

@@ -132,6 +132,10 @@ impl Dialect for Sqlite {
         Ok(Protection::Local)
     }
 
+    async fn check_server(_: &mut SqliteConnection) -> Result<(), Error> {
+        Ok(())
+    }
+
     async fn check(conn: &mut SqliteConnection, _: &str) -> Result<(), Error> {
         let mode: String = query_of::<Sqlite>("PRAGMA journal_mode", true).scalar().fetch_one(conn).await?;
         if mode != "wal" {

@@ -311,7 +311,8 @@ impl<DB: Dialect> Engine<DB> {
         Ok(())
     }
 
-    /// Reads the server run of a connection.
+    /// Reads the server run of a connection, which has no transaction: with GTIDs, MySQL refuses to record a
+    /// run in one.
     ///
     /// A database may forget commits that were not flushed, and after a failover also those that were not
     /// replicated. A reader that goes on from memory then skips messages that it believes settled. So readers
@@ -321,14 +322,33 @@ impl<DB: Dialect> Engine<DB> {
     /// # Errors
     /// [`ErrorKind::Standby`], or the database refused or is away.
     pub async fn server_run(&self, conn: &mut DB::Connection) -> Result<i64, Error> {
-        let setup = &self.sql().setup;
         for _ in 0..RUN_TRIES_MAX {
-            if let Some(run) = scalar::<DB, Option<i64>>(&setup.server_run).fetch_one(&mut *conn).await? {
+            if let Some(run) = self.recorded_server_run(conn).await? {
                 return Ok(run);
             }
-            query::<DB>(&setup.record_server_run).execute(&mut *conn).await?;
+            query::<DB>(&self.sql().setup.record_server_run).execute(&mut *conn).await?;
         }
         Err(Error::new(ErrorKind::Standby, "the server does not say which run it is: it may be a standby"))
+    }
+
+    /// The same in a transaction, which records nothing. None: nobody has recorded this run yet.
+    ///
+    /// # Errors
+    /// The database refused or is away.
+    pub(crate) async fn recorded_server_run(&self, conn: &mut DB::Connection) -> Result<Option<i64>, Error> {
+        let run = scalar::<DB, Option<i64>>(&self.sql().setup.server_run);
+        Ok(run.fetch_one(conn).await?)
+    }
+
+    /// Reads the server run on a connection of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Standby`], or the database refused or is away.
+    pub async fn record_server_run(&self) -> Result<i64, Error> {
+        let mut conn = self.connection().await?;
+        let run = self.server_run(&mut conn).await?;
+        conn.done().await?;
+        Ok(run)
     }
 
     /// Returns whether the database can forget commits when its server restarts.

@@ -52,7 +52,9 @@ async fn drop_database(admin: MySqlConnectOptions, name: String) {
     let Ok(mut conn) = admin.connect().await else { return };
     // A connection that nobody polls may hold a lock.
     let others = sqlx::query_scalar::<_, i64>(
-        "SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE db = ?",
+        "SELECT CAST(id AS SIGNED)
+        FROM /*!80400 performance_schema.processlist */ /*M! information_schema.processlist */
+        WHERE db = ?",
     );
     for id in others.bind(&name).fetch_all(&mut conn).await.unwrap_or_default() {
         let _ = sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}"))).execute(&mut conn).await;

@@ -4,7 +4,7 @@
 //!
 //! | place | Postgres | MariaDB | NATS |
 //! |---|---|---|---|
-//! | environment | `TWINBOX_PG_BIN` | `TWINBOX_MARIADB_BIN` | `TWINBOX_NATS_SERVER`; see below |
+//! | environment | `TWINBOX_PG_BIN` | `TWINBOX_MYSQL_BIN` | `TWINBOX_NATS_SERVER`; see below |
 //! | `PATH` | `initdb` beside `postgres` | `mariadbd` | `nats-server`, the newest |
 //! | the system | `/usr/lib/postgresql/*/bin` | `/usr/sbin`, `/usr/bin` | `/usr/sbin`, `/usr/local/sbin` |
 //! | [`cache`] | | `mariadb/usr/sbin` | `nats-server-*/nats-server` |
@@ -18,6 +18,7 @@
 //! `TWINBOX_NATS_SERVER_OLD` names it.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fmt, fs};
@@ -82,21 +83,21 @@ pub fn postgres_bin() -> Result<PathBuf, ServerError> {
         .ok_or_else(|| missing("no Postgres (initdb) found", "TWINBOX_PG_BIN"))
 }
 
-/// Returns the folder with `mariadbd`: `TWINBOX_MARIADB_BIN`, or else one of the `PATH`, `/usr/sbin`,
-/// `/usr/bin` or [`cache`].
+/// Returns the folder with `mariadbd` or `mysqld`: `TWINBOX_MYSQL_BIN`, or else one with MariaDB of the `PATH`,
+/// `/usr/sbin`, `/usr/bin` or [`cache`].
 ///
 /// `mariadb-install-db` stands in the same folder, or in `bin` or `scripts` beside it.
 ///
 /// # Errors
 ///
-/// There is none, or `TWINBOX_MARIADB_BIN` names a folder without these programs.
-pub fn mariadb_bin() -> Result<PathBuf, ServerError> {
+/// There is none, or `TWINBOX_MYSQL_BIN` names a folder without these programs.
+pub fn mysql_bin() -> Result<PathBuf, ServerError> {
     let has_mariadb = |dir: &Path| dir.join("mariadbd").is_file() && mariadb_install_db(dir).is_some();
-    if let Some(dir) = env::var_os("TWINBOX_MARIADB_BIN").map(PathBuf::from) {
-        return match has_mariadb(&dir) {
+    if let Some(dir) = env::var_os("TWINBOX_MYSQL_BIN").map(PathBuf::from) {
+        return match has_mariadb(&dir) || dir.join("mysqld").is_file() {
             true => Ok(dir),
             false => Err(ServerError::new(format!(
-                "TWINBOX_MARIADB_BIN: {} has no mariadbd and mariadb-install-db",
+                "TWINBOX_MYSQL_BIN: {} has no mysqld, and no mariadbd with mariadb-install-db",
                 dir.display()
             ))),
         };
@@ -105,7 +106,7 @@ pub fn mariadb_bin() -> Result<PathBuf, ServerError> {
     dirs.extend(["/usr/sbin", "/usr/bin"].map(PathBuf::from));
     dirs.extend(cache().map(|cache| cache.join("mariadb/usr/sbin")));
     let found = dirs.into_iter().find(|dir| has_mariadb(dir));
-    found.ok_or_else(|| missing("no MariaDB (mariadbd) found", "TWINBOX_MARIADB_BIN"))
+    found.ok_or_else(|| missing("no MariaDB (mariadbd) found", "TWINBOX_MYSQL_BIN"))
 }
 
 /// Returns the program that creates the data of the MariaDB in this folder.
@@ -223,8 +224,8 @@ pub fn pgbouncer() -> Result<PathBuf, ServerError> {
     found.ok_or_else(|| missing("no PgBouncer found", "TWINBOX_PGBOUNCER"))
 }
 
-/// Returns the folder of downloaded servers: `TWINBOX_CACHE`, or else `twinbox` below `XDG_CACHE_HOME` or
-/// `~/.cache`.
+/// Returns the folder of downloaded servers: `TWINBOX_CACHE`, or else `twinbox` below `XDG_CACHE_HOME`, for
+/// root `/var/cache`, because other accounts run its servers, or `~/.cache`.
 ///
 /// The folder need not exist.
 ///
@@ -235,8 +236,14 @@ pub fn cache() -> Result<PathBuf, ServerError> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("TWINBOX_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|dir| dir.join("twinbox")))
+        .or_else(|| is_root().then(|| PathBuf::from("/var/cache/twinbox")))
         .or_else(|| set("HOME").map(|dir| dir.join(".cache/twinbox")))
         .ok_or_else(|| ServerError::new("cannot find a folder for downloaded servers: set TWINBOX_CACHE"))
+}
+
+fn is_root() -> bool {
+    // The owner of a process, where the system tells it.
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
 /// Returns the file that a variable names, if the variable is set.

@@ -35,7 +35,7 @@ fn postgres_takes_settings_and_keeps_fsync_on() {
 
 #[test]
 fn mariadb_keeps_its_data_when_it_is_killed() {
-    let mut server = MariaDbServer::start().unwrap();
+    let mut server = MySqlServer::start().unwrap();
     let (url, data) = (server.url(), server.data_dir());
     // At once: its account must survive too.
     server.kill().unwrap();
@@ -56,8 +56,8 @@ fn mariadb_keeps_its_data_when_it_is_killed() {
 
 #[test]
 fn mariadb_takes_settings_and_syncs_each_commit() {
-    let options = MariaDbOptions::default().set("max_connections", "17");
-    let server = MariaDbServer::start_with(options).unwrap();
+    let options = MySqlOptions::default().set("max_connections", "17");
+    let server = MySqlServer::start_with(options).unwrap();
     let settings = "SELECT CONCAT_WS(' ', @@max_connections, @@innodb_flush_log_at_trx_commit, @@log_bin, \
         @@character_set_database, @@skip_name_resolve)";
     let Some(shown) = mariadb(&server.url(), settings) else { return };
@@ -66,7 +66,7 @@ fn mariadb_takes_settings_and_syncs_each_commit() {
 
 #[test]
 fn the_account_of_mariadb_makes_databases_and_accounts() {
-    let mut server = MariaDbServer::start().unwrap();
+    let mut server = MySqlServer::start().unwrap();
     let url = server.url();
     let made = "CREATE DATABASE other; CREATE USER reader@'%' IDENTIFIED BY 'word'; \
         GRANT SELECT ON other.* TO reader@'%'; CREATE TABLE other.t AS SELECT 7 AS n";
@@ -84,11 +84,11 @@ fn a_server_that_does_not_start_says_why() {
     let options = PostgresOptions::default().set("no_such_setting", "1");
     let error = PostgresServer::start_with(options).unwrap_err().to_string();
     assert!(error.contains("no_such_setting"), "{error}");
-    let options = MariaDbOptions::default().set("no_such_setting", "1");
-    let error = MariaDbServer::start_with(options).unwrap_err().to_string();
+    let options = MySqlOptions::default().set("no_such_setting", "1");
+    let error = MySqlServer::start_with(options).unwrap_err().to_string();
     assert!(error.contains("no_such_setting"), "{error}");
-    let options = MariaDbOptions::default().bin("/no/such/folder");
-    let error = MariaDbServer::start_with(options).unwrap_err().to_string();
+    let options = MySqlOptions::default().bin("/no/such/folder");
+    let error = MySqlServer::start_with(options).unwrap_err().to_string();
     assert!(error.contains("/no/such/folder"), "{error}");
     let error = NatsServer::start_with(NatsOptions::default().line("banana: ripe")).unwrap_err().to_string();
     assert!(error.contains("banana"), "{error}");
@@ -144,7 +144,7 @@ fn a_port_taken_for_a_moment_is_waited_for() {
     let held = hold_until_missed(postgres.port(), postgres.dir());
     postgres.start_again().unwrap();
     held.join().unwrap();
-    let mut mariadb = MariaDbServer::start().unwrap();
+    let mut mariadb = MySqlServer::start().unwrap();
     mariadb.stop().unwrap();
     let held = hold_until_missed(mariadb.port(), mariadb.dir());
     mariadb.restart().unwrap();
@@ -156,7 +156,7 @@ fn a_detached_server_lives_until_it_is_stopped() {
     for server in [
         NatsServer::start().unwrap().leave_running().unwrap(),
         PostgresServer::start().unwrap().leave_running().unwrap(),
-        MariaDbServer::start().unwrap().leave_running().unwrap(),
+        MySqlServer::start().unwrap().leave_running().unwrap(),
     ] {
         assert!(server.is_running() && server.dir.exists());
         server.stop().unwrap();
@@ -202,7 +202,7 @@ fn starts_servers_and_waits_to_be_killed() {
     let Some(report) = std::env::var_os("TWINBOX_TEST_REPORT") else { return };
     let postgres = PostgresServer::start().unwrap();
     let nats = NatsServer::start().unwrap();
-    let mariadb = MariaDbServer::start().unwrap();
+    let mariadb = MySqlServer::start().unwrap();
     let dirs = [postgres.dir(), nats.dir(), mariadb.dir()].map(|dir| dir.display().to_string());
     std::fs::write(report, format!("{}\ndone", dirs.join("\n"))).unwrap();
     thread::sleep(Duration::from_secs(60));
@@ -258,7 +258,7 @@ fn mariadb(url: &str, sql: &str) -> Option<String> {
     let (account, rest) = url.strip_prefix("mysql://").unwrap().split_once('@').unwrap();
     let (user, password) = account.split_once(':').unwrap();
     let (port, database) = rest.strip_prefix("127.0.0.1:").unwrap().split_once('/').unwrap();
-    let bin = find::mariadb_bin().unwrap().canonicalize().unwrap();
+    let bin = find::mysql_bin().unwrap().canonicalize().unwrap();
     let mut client = Command::new(bin.with_file_name("bin").join("mariadb"));
     client.env("LD_LIBRARY_PATH", &bin).args(["--no-defaults", "-N", "-B", "-h127.0.0.1", "-P", port]);
     client.args(["-u", user, &format!("-p{password}"), "-e", sql, database]);

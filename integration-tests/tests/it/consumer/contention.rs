@@ -7,7 +7,7 @@ use crate::support::{
     stores::{Placed, TestDb, World, effect, failed, placed, sql_of},
     wait::{Pause, eventually, in_time, pause},
 };
-use sqlx::Pool;
+use sqlx::{AssertSqlSafe, Pool};
 use std::{
     sync::{
         Arc, Mutex,
@@ -124,7 +124,8 @@ async fn a_commit_after_a_swallowed_deadlock_says_so() {
         in_time(take.execute(&mut **tx)).await.map(drop)
     };
     let (mut tx, mut other) = (world.begin().await.unwrap(), world.owner().begin().await.unwrap());
-    sqlx::raw_sql("INSERT INTO ballast SELECT seq FROM seq_1_to_1000").execute(&mut *other).await.unwrap();
+    let ballast = format!("INSERT INTO ballast SELECT n FROM {}", MySql::numbers(1000));
+    sqlx::raw_sql(AssertSqlSafe(ballast)).execute(&mut *other).await.unwrap();
     take(&mut other, 2).await.unwrap();
     world.outbox().publish(&mut tx, &Placed { n: 1 }).await.unwrap();
     take(&mut tx, 1).await.unwrap();

@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Connection as _};
 use std::collections::HashMap;
 use tokio::time::Instant;
 use twinbox::Dialect;
-use twinbox_testkit::servers::{MariaDbServer, NatsServer, PostgresServer};
+use twinbox_testkit::servers::{MySqlServer, NatsServer, PostgresServer};
 
 const CUSTOMERS: i64 = 40;
 /// How long a process is frozen: longer than its lease.
@@ -44,7 +44,7 @@ impl Server for PostgresServer {
     }
 }
 
-impl Server for MariaDbServer {
+impl Server for MySqlServer {
     fn url(&self) -> String {
         self.url()
     }

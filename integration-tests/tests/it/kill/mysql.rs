@@ -9,7 +9,7 @@ use crate::support::{
 };
 use sqlx::{AssertSqlSafe, MySql};
 use std::process::Stdio;
-use twinbox_testkit::servers::{MariaDbOptions, MariaDbServer, NatsServer};
+use twinbox_testkit::servers::{MySqlOptions, MySqlServer, NatsServer};
 
 impl Shop for MySql {
     const TABLES: &[&str] = &["
@@ -41,9 +41,9 @@ impl Shop for MySql {
 /// Faults 4, 5, 6, 20, 25
 #[tokio::test(flavor = "multi_thread")]
 async fn every_order_is_invoiced_once_and_in_order_however_often_the_server_is_killed() {
-    let options = MariaDbOptions::default().set("log_bin", "binlog").set("sync_binlog", "1");
+    let options = MySqlOptions::default().set("log_bin", "binlog").set("sync_binlog", "1");
     let started = tokio::task::spawn_blocking(|| {
-        (MariaDbServer::start_with(options).unwrap(), NatsServer::start().unwrap())
+        (MySqlServer::start_with(options).unwrap(), NatsServer::start().unwrap())
     });
     let (server, broker) = started.await.unwrap();
     let faults = long::or(Faults { crashes: 5, others: 2 }, Faults { crashes: 2, others: 1 });
@@ -53,7 +53,7 @@ async fn every_order_is_invoiced_once_and_in_order_however_often_the_server_is_k
 /// After a crash such a server gives positions again that were published.
 #[tokio::test]
 async fn no_program_starts_on_a_server_that_does_not_flush_its_commits() {
-    let server = MariaDbServer::start().unwrap();
+    let server = MySqlServer::start().unwrap();
     let store = MySql::open(&server.url()).await;
     store.migrate().await.unwrap();
     sqlx::raw_sql("SET GLOBAL innodb_flush_log_at_trx_commit = 0").execute(store.pool()).await.unwrap();

@@ -14,7 +14,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use sqlx::{AssertSqlSafe, MySql, MySqlPool, mysql::MySqlPoolOptions};
 use std::time::Duration;
 use twinbox::{Draft, ErrorKind, Store, log::Reader};
-use twinbox_testkit::servers::MariaDbServer;
+use twinbox_testkit::servers::MySqlServer;
 
 async fn number(store: &Store<MySql>, sql: &str) -> i64 {
     let mut conn = store.pool().acquire().await.unwrap();
@@ -182,7 +182,7 @@ async fn a_far_behind_reader_gets_everything_in_order(store: &Store<MySql>) {
 #[tokio::test]
 async fn five_hundred_open_transactions_stop_no_other() {
     const OPEN: usize = 500;
-    let server = MariaDbServer::start().unwrap();
+    let server = MySqlServer::start().unwrap();
     let pool = MySqlPoolOptions::new().max_connections(600).connect(&server.url()).await.unwrap();
     let store = Store::new(pool, database::SERVICE).unwrap();
     store.migrate().await.unwrap();
@@ -218,7 +218,7 @@ async fn five_hundred_open_transactions_stop_no_other() {
 /// With a setting under which the server forgets commits or gives positions again, nothing starts.
 #[tokio::test]
 async fn a_server_that_would_lose_messages_is_refused_with_what_to_set() {
-    let server = MariaDbServer::start().unwrap();
+    let server = MySqlServer::start().unwrap();
     let connect = async || in_time(MySqlPool::connect(&server.url())).await.unwrap();
     let administrator = connect().await;
     for (set, says) in [
@@ -241,7 +241,7 @@ async fn a_server_that_would_lose_messages_is_refused_with_what_to_set() {
 /// An administrator can change the setting under a reader that runs.
 #[tokio::test]
 async fn a_reader_stops_when_commits_are_no_longer_flushed() {
-    let server = MariaDbServer::start().unwrap();
+    let server = MySqlServer::start().unwrap();
     let pool = in_time(MySqlPool::connect(&server.url())).await.unwrap();
     let store = Store::new(pool, database::SERVICE).unwrap();
     store.migrate().await.unwrap();
@@ -263,7 +263,7 @@ async fn a_reader_stops_when_commits_are_no_longer_flushed() {
 /// A server that was killed gives positions again that nobody committed. Readers go on from what is there.
 #[tokio::test]
 async fn a_killed_server_loses_and_repeats_nothing_that_was_read() {
-    let mut server = MariaDbServer::start().unwrap();
+    let mut server = MySqlServer::start().unwrap();
     let open_store = async |url: &str| {
         let pool = in_time(MySqlPool::connect(url)).await.unwrap();
         Store::new(pool, database::SERVICE).unwrap()

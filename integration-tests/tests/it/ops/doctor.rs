@@ -13,7 +13,7 @@ use async_nats::jetstream::{
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite};
 use std::{process::Command, time::Duration};
-use twinbox_testkit::servers::{MariaDbOptions, MariaDbServer, MotoServer, NatsOptions, NatsServer, find};
+use twinbox_testkit::servers::{MotoServer, MySqlOptions, MySqlServer, NatsOptions, NatsServer, find};
 
 /// The verdict on a thing, and what was found.
 pub(super) fn findings(ran: &Ran, what: &str) -> Vec<(String, String)> {
@@ -200,9 +200,9 @@ async fn a_bus_that_drops_everything_is_found() {
 /// The settings that matter there, a transaction log that a power cut would shorten, and holes.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_settings_of_mysql_are_judged() {
-    let options = MariaDbOptions::default().set("log_bin", "binlog").set("sync_binlog", "0");
+    let options = MySqlOptions::default().set("log_bin", "binlog").set("sync_binlog", "0");
     let options = options.set("wait_timeout", "30").set("idle_write_transaction_timeout", "3600");
-    let server = MariaDbServer::start_with(options).unwrap();
+    let server = MySqlServer::start_with(options).unwrap();
     let store = MySql::open(&server.url()).await;
     store.migrate().await.unwrap();
     let tool = Tool::at::<MySql>(&server.url());
@@ -222,9 +222,12 @@ async fn the_settings_of_mysql_are_judged() {
         assert_eq!(verdict(&ran, name), expected, "{name}: {ran:?}");
     }
     assert_eq!(ran.code, 7);
-    let holes = "INSERT INTO twinbox_holes (first, last, opened_by, probe_at)
-        SELECT seq * 2, seq * 2, 1, UTC_TIMESTAMP(6) FROM seq_1_to_5000";
-    sqlx::raw_sql(holes).execute(store.pool()).await.unwrap();
+    let holes = format!(
+        "INSERT INTO twinbox_holes (first, last, opened_by, probe_at)
+        SELECT n * 2, n * 2, 1, UTC_TIMESTAMP(6) FROM {}",
+        MySql::numbers(5000)
+    );
+    sqlx::raw_sql(AssertSqlSafe(holes)).execute(store.pool()).await.unwrap();
     let ran = tool.run(&["doctor", "-o", "json"]).await;
     assert!(findings(&ran, "open_holes")[0].1.contains("End the transactions that are open"), "{ran:?}");
 }

@@ -33,6 +33,18 @@ async fn many_drafts_are_published_whole_or_not_at_all<DB: TestDb>() {
     assert_eq!(world.rows("outbox").await, 0, "the last of them was refused before the first was written");
 }
 
+/// Together they are more than a server of MariaDB takes in one statement.
+async fn large_drafts_are_published_in_several_statements<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let payload = vec![b'x'; 960 << 10];
+    let large = (0..20).map(|n: i64| Draft::raw("orders.placed", 1, payload.clone()).key(n.to_string()));
+    let mut tx = world.begin().await.unwrap();
+    let ids = world.outbox().publish_all(&mut tx, large.collect()).await.unwrap();
+    tx.commit().await.unwrap();
+    let messages = world.published("orders.placed", 100).await.unwrap();
+    assert!(messages.iter().map(|m| m.message_id()).eq(ids));
+}
+
 /// A trigger for each statement counts them.
 async fn many_drafts_are_two_statements_on_postgres() {
     let world = World::<Postgres>::new().await;
@@ -51,6 +63,10 @@ async fn many_drafts_are_two_statements_on_postgres() {
 }
 
 cases! {
-    all: [many_drafts_keep_their_order_and_their_ids, many_drafts_are_published_whole_or_not_at_all]
+    all: [
+        many_drafts_keep_their_order_and_their_ids,
+        many_drafts_are_published_whole_or_not_at_all,
+        large_drafts_are_published_in_several_statements,
+    ]
     postgres: [many_drafts_are_two_statements_on_postgres]
 }

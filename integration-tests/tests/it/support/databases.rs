@@ -12,3 +12,7 @@ pub(crate) use sqlx::{
     Sqlite as Postgres, SqliteConnection as PgConnection, SqlitePool as PgPool,
     sqlite::SqlitePoolOptions as PgPoolOptions,
 };
+
+/// The sessions of MySQL or MariaDB. MySQL cannot read the old table while a session has bytes in its statement.
+pub(crate) const PROCESSES: &str =
+    "/*!80400 performance_schema.processlist */ /*M! information_schema.processlist */";

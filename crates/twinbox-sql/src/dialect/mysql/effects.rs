@@ -5,7 +5,7 @@ use crate::texts::{ClientKeys, EffectActs, Effects};
 pub(super) const EFFECTS: Effects = Effects {
     // The assignments run in order: each uses columns that are not assigned yet.
     take: "
-        UPDATE (SELECT ? AS owner) b
+        UPDATE (SELECT CAST(? AS BINARY(16)) AS owner) b
         JOIN {taken_rows}
         JOIN {side_effects} e ON e.position = r.position
         SET e.first_fired_at = CASE WHEN r.fires AND e.first_fired_at IS NULL THEN {now}

@@ -24,7 +24,7 @@ pub(super) const HOLES: Holes = Holes {
         FROM (
             SELECT position, COALESCE(LAG(position) OVER (ORDER BY position), ?) AS previous,
                 LEAD(position) OVER (ORDER BY position) AS next_one,
-                row_number() OVER (ORDER BY position) AS rows_seen
+                CAST(row_number() OVER (ORDER BY position) AS SIGNED) AS rows_seen
             FROM (
                 SELECT position
                 FROM {outbox}

@@ -48,7 +48,10 @@ pub(super) const INBOX: Inbox = Inbox {
     record_start: "
         INSERT INTO {attempts} (consumer, message_id, failures, last_error, starts)
         SELECT b.consumer, b.message_id, 0, '', 1
-        FROM (SELECT ? AS consumer, ? AS message_id, ? AS claimer, ? AS claimed) b
+        FROM (
+            SELECT ? AS consumer, CAST(? AS BINARY(16)) AS message_id, ? AS claimer,
+                CAST(? AS BINARY(16)) AS claimed
+        ) b
         WHERE {bounded_wait}
             AND NOT EXISTS (SELECT 1 FROM {inbox} WHERE consumer = b.claimer AND message_id = b.claimed)
             AND NOT EXISTS (
@@ -84,7 +87,9 @@ pub(super) const INBOX: Inbox = Inbox {
     supersede: "
         INSERT IGNORE INTO {superseded_claims} (consumer, message_id, replay, state, payload_hash, claimed_at)
         SELECT a.consumer, a.message_id, a.replay, i.state, i.payload_hash, i.claimed_at
-        FROM (SELECT ? AS consumer, ? AS message_id, ? AS replay) a
+        FROM (
+            SELECT ? AS consumer, CAST(? AS BINARY(16)) AS message_id, CAST(? AS BINARY(16)) AS replay
+        ) a
         LEFT JOIN {inbox} i ON i.consumer = a.consumer AND i.message_id = a.message_id",
     ..portable::INBOX
 };

@@ -16,8 +16,9 @@ pub(super) const OPERATIONS: Operations = Operations {
     take_again: "
         UPDATE {idempotency_keys} k
         JOIN (
-            SELECT ? AS slot, ? AS tenant, ? AS principal, ? AS scope, ? AS key, ? AS request_hash,
-                ? AS hash_alg, ? AS owner, {after} AS lease_until, {after} AS expires_at
+            SELECT CAST(? AS BINARY(32)) AS slot, ? AS tenant, ? AS principal, ? AS scope, ? AS key,
+                CAST(? AS BINARY) AS request_hash, ? AS hash_alg, CAST(? AS BINARY(16)) AS owner,
+                {after} AS lease_until, {after} AS expires_at
         ) n
         SET k.attempts = CASE WHEN k.unfinished OR k.expires_at > {now} THEN k.attempts + 1 ELSE 1 END,
             k.uncounted_attempts =

@@ -5,8 +5,8 @@ use sqlx::{MySql, MySqlConnection, Row as _};
 
 pub(super) const SETUP: Setup = Setup {
     record_server_run: "
-        INSERT IGNORE INTO {server_run} (server_id)
-        VALUES (@@server_id)",
+        INSERT IGNORE INTO {server_run} (server_id, id)
+        VALUES (@@server_id, CAST(CONV(LEFT(SHA2(UUID(), 256), 15), 16, 10) AS SIGNED))",
     create_lock_secret: "
         INSERT IGNORE INTO {lock_secret} (singleton, secret)
         VALUES (true, ?)",
@@ -43,7 +43,7 @@ pub(super) const SETUP: Setup = Setup {
         */
         UNION ALL
         SELECT 'replicas', CAST(count(*) AS CHAR)
-        FROM information_schema.processlist
+        FROM /*!80400 performance_schema.processlist */ /*M! information_schema.processlist */
         WHERE command LIKE 'Binlog Dump%'
         UNION ALL
         SELECT 'open_holes', CAST(count(*) AS CHAR)

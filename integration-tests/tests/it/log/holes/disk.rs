@@ -2,7 +2,7 @@
 use crate::support::wait::eventually;
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command};
 use tempfile::TempDir;
-use twinbox_testkit::servers::{MariaDbOptions, MariaDbServer};
+use twinbox_testkit::servers::{MySqlOptions, MySqlServer};
 
 /// A MariaDB between which and the disk stands a library of the test.
 pub(super) struct SlowDisk {
@@ -40,10 +40,10 @@ impl SlowDisk {
     }
 
     /// Starts a server on this disk. Temporary files may be in memory, which needs no flush.
-    pub(super) fn server(&self, options: MariaDbOptions) -> MariaDbServer {
+    pub(super) fn server(&self, options: MySqlOptions) -> MySqlServer {
         let options = options.dir("/var/tmp").env("LD_PRELOAD", self.library());
         let options = options.env("DISK_IS_FROZEN", self.frozen()).env("DISK_IS_AWAITED", self.awaited());
-        MariaDbServer::start_with(options).unwrap()
+        MySqlServer::start_with(options).unwrap()
     }
 
     /// From now on nothing reaches the disk.

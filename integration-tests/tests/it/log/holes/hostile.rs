@@ -24,7 +24,7 @@ use twinbox::{
     CancellationToken, Draft, Error, ErrorKind, Store,
     log::{Entry, Reader, ReaderOptions},
 };
-use twinbox_testkit::servers::MariaDbOptions;
+use twinbox_testkit::servers::MySqlOptions;
 use uuid::Uuid;
 
 /// How many messages show that the writers got going.
@@ -120,8 +120,7 @@ async fn recorded(store: &Store<MySql>, destination: &str) -> Result<HashSet<i64
 /// Invariants 1 and 4
 async fn hostile_writers_and_kills(autoinc_lock_mode: &str, stalls_percent: u64) {
     let disk = SlowDisk::new();
-    let mut server =
-        disk.server(MariaDbOptions::default().set("innodb_autoinc_lock_mode", autoinc_lock_mode));
+    let mut server = disk.server(MySqlOptions::default().set("innodb_autoinc_lock_mode", autoinc_lock_mode));
     let store = store_at(&server.url()).await;
     store.migrate().await.unwrap();
     let writers = Writers::start(&server.url(), stalls_percent).await;
@@ -176,7 +175,7 @@ async fn hostile_writers_lose_nothing_with_interleaved_positions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_yet_on_the_disk_is_not_handed_out() {
     let disk = SlowDisk::new();
-    let mut server = disk.server(MariaDbOptions::default());
+    let mut server = disk.server(MySqlOptions::default());
     let store = Store::new(MySqlPool::connect(&server.url()).await.unwrap(), database::SERVICE).unwrap();
     store.migrate().await.unwrap();
     let options = ReaderOptions::new().lease(Duration::from_secs(1));

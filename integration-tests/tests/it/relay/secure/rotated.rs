@@ -1,6 +1,9 @@
 //! The password of a database changes while the relay runs.
 use super::*;
-use crate::support::program::{destination, logged};
+use crate::support::{
+    databases::PROCESSES,
+    program::{destination, logged},
+};
 use sqlx::{AssertSqlSafe, MySql, Pool};
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -75,8 +78,7 @@ async fn a_changed_password_of_mysql_is_read_without_a_restart() {
     run(pool, format!("GRANT ALL ON *.* TO '{user}'")).await;
     let change = async |password: &str| {
         run(pool, format!("ALTER USER '{user}' IDENTIFIED BY '{password}'")).await;
-        let list =
-            format!("SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE user = '{user}'");
+        let list = format!("SELECT CAST(id AS SIGNED) FROM {PROCESSES} WHERE user = '{user}'");
         let ids: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(list)).fetch_all(pool).await.unwrap();
         for id in ids {
             // It may have ended by itself.

@@ -1,4 +1,4 @@
-//! A private MariaDB server.
+//! A private server of MySQL or MariaDB.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,7 +19,7 @@ use session::Session;
 /// The name of the account and of the database.
 const NAME: &str = "twinbox";
 /// Options of every server. Those of the caller come later and win.
-const OPTIONS: [&str; 9] = [
+const OPTIONS: [&str; 8] = [
     "--bind-address=127.0.0.1",
     // In the data folder. An absolute path can be too long for a socket.
     "--socket=socket",
@@ -27,14 +27,19 @@ const OPTIONS: [&str; 9] = [
     "--skip-log-bin",
     "--innodb-flush-log-at-trx-commit=1",
     "--innodb-buffer-pool-size=256M",
-    "--innodb-log-file-size=256M",
     "--character-set-server=utf8mb4",
     "--max-connections=1000",
 ];
+const OPTIONS_OF_MARIADB: &[&str] = &["--innodb-log-file-size=256M"];
+const OPTIONS_OF_MYSQL: &[&str] = &["--innodb-redo-log-capacity=512M", "--mysqlx=OFF", "--secure-file-priv="];
 
-/// Options of a [`MariaDbServer`].
+/// Lets root in from the address of tests: the server looks up no names, and at first knows root by name alone.
+const ROOT_OF_ADDRESS: &str = "CREATE USER 'root'@'127.0.0.1'; \
+    GRANT ALL PRIVILEGES ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;\n";
+
+/// Options of a [`MySqlServer`].
 #[derive(Debug, Clone, Default)]
-pub struct MariaDbOptions {
+pub struct MySqlOptions {
     bin: Option<PathBuf>,
     dir: Option<PathBuf>,
     settings: Vec<(String, String)>,
@@ -42,15 +47,15 @@ pub struct MariaDbOptions {
     env: Vec<(OsString, OsString)>,
 }
 
-impl MariaDbOptions {
-    /// Sets the folder of `mariadbd`, instead of [`find::mariadb_bin`].
+impl MySqlOptions {
+    /// Sets the folder of `mariadbd` or `mysqld`, instead of [`find::mysql_bin`].
     pub fn bin(mut self, dir: impl Into<PathBuf>) -> Self {
         self.bin = Some(dir.into());
         self
     }
 
     /// Sets the folder in which the server gets its private folder, instead of that of temporary files. On a
-    /// file system in memory MariaDB writes its log without a flush.
+    /// file system in memory the server writes its log without a flush.
     pub fn dir(mut self, parent: impl Into<PathBuf>) -> Self {
         self.dir = Some(parent.into());
         self
@@ -78,7 +83,7 @@ impl MariaDbOptions {
     }
 }
 
-/// A MariaDB server with new data, its own port, and every commit synced to the disk.
+/// A server of MySQL or MariaDB with new data, its own port, and every commit synced to the disk.
 ///
 /// The account `twinbox` has a random password and all rights, also to create databases and accounts. The
 /// server writes no binary log, and knows its clients by address alone.
@@ -86,9 +91,10 @@ impl MariaDbOptions {
 /// Dropping it stops it and deletes the data. Root can start it too: the server then runs as another account
 /// of the machine.
 #[derive(Debug)]
-pub struct MariaDbServer {
+pub struct MySqlServer {
     sandbox: Sandbox,
     bin: PathBuf,
+    product: Product,
     account: Option<Account>,
     settings: Vec<(String, String)>,
     env: Vec<(OsString, OsString)>,
@@ -96,14 +102,28 @@ pub struct MariaDbServer {
     port: u16,
 }
 
-impl MariaDbServer {
+/// The products, whose data are made in different ways.
+#[derive(Debug, Clone, Copy)]
+enum Product {
+    MariaDb,
+    MySql,
+}
+
+impl Product {
+    /// The server in a folder. A MariaDB can have a link `mysqld`.
+    fn of(bin: &Path) -> Self {
+        if bin.join("mariadbd").is_file() { Self::MariaDb } else { Self::MySql }
+    }
+}
+
+impl MySqlServer {
     /// Creates the data and starts the server with default options.
     ///
     /// # Errors
     ///
-    /// No MariaDB is found, or it does not start. No file is left behind.
+    /// No MariaDB or MySQL is found, or it does not start. No file is left behind.
     pub fn start() -> Result<Self, ServerError> {
-        Self::start_with(MariaDbOptions::default())
+        Self::start_with(MySqlOptions::default())
     }
 
     /// Creates the data and starts the server with options.
@@ -111,16 +131,17 @@ impl MariaDbServer {
     /// # Errors
     ///
     /// As [`start`](Self::start).
-    pub fn start_with(options: MariaDbOptions) -> Result<Self, ServerError> {
-        let MariaDbOptions { bin, dir, settings, files, env } = options;
-        let bin = bin.map_or_else(find::mariadb_bin, Ok)?;
+    pub fn start_with(options: MySqlOptions) -> Result<Self, ServerError> {
+        let MySqlOptions { bin, dir, settings, files, env } = options;
+        let bin = bin.map_or_else(find::mysql_bin, Ok)?;
         // The server looks for its files relative to the real folder, and `/sbin` is often a link.
-        let bin = bin
-            .canonicalize()
-            .map_err(|source| ServerError::io(format!("cannot find MariaDB in {}", bin.display()), source))?;
-        let (sandbox, account) = account::sandbox(dir.as_deref(), "mariadb", "KILL", "mysql")?;
+        let bin = bin.canonicalize().map_err(|source| {
+            ServerError::io(format!("cannot find a server in {}", bin.display()), source)
+        })?;
+        let product = Product::of(&bin);
+        let (sandbox, account) = account::sandbox(dir.as_deref(), "mysql", "KILL", "mysql")?;
         let password = format!("{:016x}", RandomState::new().hash_one(NAME));
-        let mut server = Self { sandbox, bin, account, settings, env, password, port: 0 };
+        let mut server = Self { sandbox, bin, product, account, settings, env, password, port: 0 };
         server.install_db()?;
         for (name, text) in files {
             account::write(server.account.as_ref(), &server.data_dir().join(name), &text)?;
@@ -131,7 +152,7 @@ impl MariaDbServer {
         })?;
         login
             .and_then(|session| server.create_account(session))
-            .map_err(|source| ServerError::io("cannot create the account of a new MariaDB", source))?;
+            .map_err(|source| ServerError::io("cannot create the account of a new server", source))?;
         Ok(server)
     }
 
@@ -196,21 +217,18 @@ impl MariaDbServer {
     }
 
     fn install_db(&self) -> Result<(), ServerError> {
-        let doing = "cannot create the data of MariaDB";
+        let doing = "cannot create the data of MySQL or MariaDB";
         let failed = |source| ServerError::io(doing, source);
         let data = self.data_dir();
         fs::create_dir(&data).map_err(failed)?;
-        let program = find::mariadb_install_db(&self.bin)
-            .ok_or_else(|| ServerError::new(format!("{doing}: no mariadb-install-db found")))?;
-        let mut command = self.command(&program);
-        command.arg(option("datadir", &data)).args(["--skip-test-db", "--force"]);
-        command.arg("--auth-root-authentication-method=normal");
         if let Some(account) = &self.account {
             account.own(&data)?;
-            // `--user` would also change the owner of a program of the system.
-            command.arg(format!("-u{}", account.name));
         }
-        let output = command.output().map_err(failed)?;
+        let mut command = match self.product {
+            Product::MariaDb => self.install_mariadb(doing)?,
+            Product::MySql => self.initialize_mysql()?,
+        };
+        let output = command.arg(option("datadir", &data)).output().map_err(failed)?;
         match output.status.success() {
             true => Ok(()),
             false => Err(ServerError::new(format!(
@@ -222,11 +240,39 @@ impl MariaDbServer {
         }
     }
 
+    fn install_mariadb(&self, doing: &str) -> Result<Command, ServerError> {
+        let program = find::mariadb_install_db(&self.bin)
+            .ok_or_else(|| ServerError::new(format!("{doing}: no mariadb-install-db found")))?;
+        let mut command = self.command(&program);
+        command.args(["--skip-test-db", "--force", "--auth-root-authentication-method=normal"]);
+        if let Some(account) = &self.account {
+            // `--user` would also change the owner of a program of the system.
+            command.arg(format!("-u{}", account.name));
+        }
+        Ok(command)
+    }
+
+    fn initialize_mysql(&self) -> Result<Command, ServerError> {
+        let statements = self.sandbox.dir().join("accounts.sql");
+        account::write(self.account.as_ref(), &statements, ROOT_OF_ADDRESS)?;
+        let mut command = self.command(&self.bin.join("mysqld"));
+        command.arg("--initialize-insecure").arg(option("init-file", &statements));
+        if let Some(account) = &self.account {
+            command.arg(format!("--user={}", account.name));
+        }
+        Ok(command)
+    }
+
     /// Starts the server and logs in. The inner error is a refused login.
     fn launch(&mut self) -> Result<io::Result<Session>, ServerError> {
         let (port, log) = (self.port, self.sandbox.dir().join("log"));
-        let mut command = self.command(&self.bin.join("mariadbd"));
-        command.arg(option("datadir", &self.data_dir())).arg(format!("--port={port}")).args(OPTIONS);
+        let (program, options) = match self.product {
+            Product::MariaDb => ("mariadbd", OPTIONS_OF_MARIADB),
+            Product::MySql => ("mysqld", OPTIONS_OF_MYSQL),
+        };
+        let mut command = self.command(&self.bin.join(program));
+        command.arg(option("datadir", &self.data_dir())).arg(format!("--port={port}"));
+        command.args(OPTIONS).args(options);
         if let Some(account) = &self.account {
             command.arg(format!("--user={}", account.name));
         }
@@ -259,7 +305,7 @@ impl MariaDbServer {
         for (name, _) in std::env::vars_os().filter(|(name, _)| starts_with_mysql(name)) {
             command.env_remove(name);
         }
-        // A MariaDB in the cache has its libraries beside it.
+        // A server in the cache has its libraries beside it.
         command.env("LC_ALL", "C").env("LD_LIBRARY_PATH", &self.bin).env("TMPDIR", self.sandbox.dir());
         let base = self.bin.parent().unwrap_or(Path::new("/"));
         command.arg("--no-defaults").arg(option("basedir", base)).current_dir(self.sandbox.dir());
