@@ -153,8 +153,12 @@ mod tests {
 
     #[test]
     fn tests_are_counted_by_area_and_server() {
-        let text = "running 4 tests\ntest a::mysql::x ... ok\ntest a::y ... FAILED\n\
-            test a::y_on_sqlite ... ok\ntest b::z ... ok\ntest result: FAILED. 3 passed; 1 failed; 0 ignored\n";
+        let text = "running 4 tests\n\
+            test a::mysql::x ... ok\n\
+            test a::y ... FAILED\n\
+            test a::y_on_sqlite ... ok\n\
+            test b::z ... ok\n\
+            test result: FAILED. 3 passed; 1 failed; 0 ignored\n";
         let mut results = Results::default();
         text.lines().for_each(|line| results.add_line(line, Duration::ZERO, 1));
         let mut matrix = Matrix::default();
