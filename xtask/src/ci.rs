@@ -6,6 +6,20 @@ use crate::cargo::{NO_DENY, cargo, has_deny};
 use crate::error::Result;
 use crate::table::Table;
 use crate::test::{self, Options};
+use crate::versions::{Server, Versions};
+
+/// Each statement, and what differs most between versions, on the newest servers. `cargo xtask matrix` runs
+/// everything on all versions.
+const ON_THE_NEWEST: Options<'static> = Options {
+    area: Some("statements"),
+    focus: None,
+    versions: Versions { postgres: Some("18"), mysql: Some(Server::MySql("9.7")) },
+    extra: &["publish::", "log::holes::", "log::plans::"],
+    one_by_one: false,
+    long: false,
+    repeat: 1,
+    busy: false,
+};
 
 /// Runs the steps in order and stops at the first failure.
 pub(crate) fn run() -> Result<bool> {
@@ -24,7 +38,8 @@ pub(crate) fn run() -> Result<bool> {
     if !table.step("deny", deny)? {
         return failed("deny");
     }
-    let results = test::run(Options::default(), &mut table)?;
+    let mut results = test::run(Options::default(), &mut table)?;
+    results.add(test::run(ON_THE_NEWEST, &mut table)?);
     println!("{}", table.text(&results.durations));
     Ok(results.print())
 }

@@ -45,7 +45,7 @@ impl<DB: Dialect> Log<DB> {
         } else {
             let due = scalar::<DB, i64>(&sql.lock_due).bind(limit).fetch_all(&mut *tx).await?;
             let numbers = format!("[{}]", Vec::from_iter(due.iter().map(i64::to_string)).join(","));
-            query::<DB>(&sql.move_due).bind(numbers.clone()).execute(&mut *tx).await?;
+            DB::move_due(&mut tx, self.engine.catalog(), &numbers).await?;
             crash::point("log.before_forget_moved");
             query::<DB>(&sql.delete_moved).bind(numbers).execute(&mut *tx).await?;
             due.len() as u64

@@ -165,7 +165,9 @@ async fn read<DB: Dialect>(
         limit: i64::try_from(reading.limit).unwrap_or(i64::MAX),
         server_run: reading.server_run,
     };
-    let mut page = DB::bind_page(query::<DB>(&engine.sql().log.page), binds).fetch(&mut *conn);
+    let positions = DB::positions(&mut conn, engine.catalog(), binds).await?;
+    let page = query::<DB>(&engine.sql().log.page);
+    let mut page = DB::bind_page(page, binds, positions.as_deref().unwrap_or_default()).fetch(&mut *conn);
     let (mut kept, mut columns) = (KeptRows::default(), None);
     while let Some(row) = page.try_next().await? {
         if !row.try_get::<bool, _>("is_readable")? {
@@ -181,7 +183,8 @@ async fn read<DB: Dialect>(
     }
     drop(page);
     let (mut rows, is_cut) = kept.finish();
-    let mut is_last = !is_cut && rows.len() < reading.limit;
+    let found = positions.map_or(rows.len(), |positions| positions.len());
+    let mut is_last = !is_cut && found < reading.limit;
     let mut parked = HashSet::new();
     if let Some(replay) = &replay {
         is_last |= replay.cut(&window, &mut rows);

@@ -6,6 +6,12 @@ pub fn page<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().log.page.as_str().to_owned()
 }
 
+/// Returns the SQL that finds the positions of the next messages of a window, where that is a statement of
+/// its own. Binds: p, p, w, after, limit, after, floor, ceiling, w, limit, w, w, after.
+pub fn positions<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().holes.positions.as_str().to_owned()
+}
+
 /// Returns the SQL that reads the newest tick, and makes one if a message lies beyond it, as for a reader
 /// that has read everything. No binds.
 pub fn newest<DB: Dialect>(store: &Store<DB>) -> String {

@@ -3,12 +3,9 @@ use crate::Log;
 use std::time::Duration;
 use twinbox_core::limits::bounded;
 use twinbox_sql::{
-    Dialect, Error,
-    engine::{Text, micros, query, scalar},
+    Dialect, Error, OwnedTx,
+    engine::{PURGE_BATCH, Purged, Text, micros, query, scalar},
 };
-
-/// Messages that one statement deletes.
-const BATCH: u32 = 1000;
 
 /// How long [`Log::purge`] keeps messages, and for whom. A bare [`Duration`] is `Retention::new` of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,26 +78,46 @@ impl<DB: Dialect> Log<DB> {
             None => Vec::new(),
         };
         let (age, sql) = (micros(keep), self.engine.sql());
-        let mut messages = 0;
-        loop {
-            let purge = &sql.retention.purge;
-            let some = self.engine.execute(purge, |query| query.bind(age).bind(i64::from(BATCH))).await?;
-            messages += some;
-            if some < u64::from(BATCH) {
-                break;
-            }
+        let (mut messages, mut next) = (0, Some(0));
+        while let Some(after) = next {
+            let purged = self.purge_some(age, after).await?;
+            (messages, next) = (messages + purged.messages, purged.next);
         }
         self.engine.execute(&sql.replays.delete_cursors, |query| query).await?;
         let before = age.saturating_neg();
         self.engine.execute(&sql.replays.delete_parked, |query| query.bind(before)).await?;
+        self.purge_ticks(age).await?;
         let mut conn = self.engine.connection().await?;
-        if !sql.retention.purge_ticks.is_absent() {
-            query::<DB>(&sql.retention.purge_ticks).bind(age).execute(&mut *conn).await?;
-        }
         let slowest_reader = scalar::<DB, Text>(&sql.retention.slowest_reader).bind(age);
         let slowest_reader = slowest_reader.fetch_optional(&mut *conn).await?.map(|name| name.0);
         conn.done().await?;
         Ok(PurgeReport { messages, slowest_reader, lagging })
+    }
+
+    async fn purge_some(&self, age: i64, after: i64) -> Result<Purged, Error> {
+        let sql = self.engine.sql();
+        if sql.holes.purge.is_absent() {
+            let (purge, batch) = (&sql.retention.purge, i64::from(PURGE_BATCH));
+            let messages = self.engine.execute(purge, |query| query.bind(age).bind(batch)).await?;
+            return Ok(Purged { messages, next: (messages >= PURGE_BATCH.into()).then_some(after) });
+        }
+        let mut tx = self.engine.begin_short().await?;
+        let purged = DB::purge(&mut tx, self.engine.catalog(), age, after).await;
+        end(tx, purged).await
+    }
+
+    async fn purge_ticks(&self, age: i64) -> Result<(), Error> {
+        let sql = self.engine.sql();
+        if !sql.retention.purge_ticks.is_absent() {
+            self.engine.execute(&sql.retention.purge_ticks, |query| query.bind(age)).await?;
+        }
+        let mut may_be_more = !sql.holes.purge_ticks.is_absent();
+        while may_be_more {
+            let mut tx = self.engine.begin_short().await?;
+            let purged = DB::purge_ticks(&mut tx, self.engine.catalog(), age).await;
+            may_be_more = end(tx, purged).await?;
+        }
+        Ok(())
     }
 
     /// Destinations that are too far behind, after detaching them if they are to be.
@@ -131,5 +148,15 @@ impl<DB: Dialect> Log<DB> {
         }
         conn.done().await?;
         Ok(lagging)
+    }
+}
+
+async fn end<DB: Dialect, T>(tx: OwnedTx<DB>, done: Result<T, Error>) -> Result<T, Error> {
+    match done {
+        Ok(done) => tx.commit().await.map(|()| done),
+        Err(error) => {
+            let _ = tx.rollback().await;
+            Err(error)
+        }
     }
 }

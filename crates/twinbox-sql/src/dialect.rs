@@ -14,6 +14,7 @@ mod page_binds;
 mod portable;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod purged;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod server;
 #[cfg(feature = "sqlite")]
@@ -32,13 +33,14 @@ pub(crate) use migrations::Migration;
 pub use page_binds::PageBinds;
 pub use portable::selection;
 pub(crate) use portable::{SOURCE_IDS, SOURCE_ORPHANS, SOURCE_PAGE};
+pub use purged::{PURGE_BATCH, Purged};
 pub(crate) use transaction::exactly_one;
 
 use crate::{
     Error,
     catalog::Catalog,
     micros::Micros,
-    statement::{Query, Runs, scalar},
+    statement::{Query, Runs, query, scalar},
     text_column::Text,
     texts::Texts,
 };
@@ -213,9 +215,53 @@ pub trait Dialect:
         async move { Ok(scalar::<Self, i64>(&catalog.sql.log.tick_now).fetch_optional(conn).await?) }
     }
 
-    /// Binds the values of a page in the order of its text.
+    /// Where the purge is more than a statement: one step of it, in a transaction. Deletes messages beyond a
+    /// position that all readers have settled, that are older than an age in microseconds, and not parked.
     #[doc(hidden)]
-    fn bind_page<'q>(query: Query<'q, Self>, page: PageBinds) -> Query<'q, Self> {
+    fn purge(
+        _: &mut Self::Connection,
+        _: &Catalog,
+        _age: i64,
+        _after: i64,
+    ) -> impl Future<Output = Result<Purged, Error>> + Send {
+        async { Ok(Purged::NOTHING) }
+    }
+
+    /// The same for ticks that lie before deleted messages only. Returns whether there may be more.
+    #[doc(hidden)]
+    fn purge_ticks(
+        _: &mut Self::Connection,
+        _: &Catalog,
+        _age: i64,
+    ) -> impl Future<Output = Result<bool, Error>> + Send {
+        async { Ok(false) }
+    }
+
+    /// The positions of a page, if they are to be found before the messages are read: fewer than the limit
+    /// only if there are no more.
+    #[doc(hidden)]
+    fn positions(
+        _: &mut Self::Connection,
+        _: &Catalog,
+        _: PageBinds,
+    ) -> impl Future<Output = Result<Option<Vec<i64>>, Error>> + Send {
+        async { Ok(None) }
+    }
+
+    /// Writes delayed messages to the log, whose rows are locked. `numbers`: a list of theirs.
+    #[doc(hidden)]
+    fn move_due(
+        conn: &mut Self::Connection,
+        catalog: &Catalog,
+        numbers: &str,
+    ) -> impl Future<Output = Result<(), Error>> + Send {
+        let move_due = query::<Self>(&catalog.sql.delayed.move_due).bind(numbers.to_owned());
+        async move { Ok(move_due.execute(conn).await.map(drop)?) }
+    }
+
+    /// Binds the values of a page in the order of its text. `positions`: those that were found.
+    #[doc(hidden)]
+    fn bind_page<'q>(query: Query<'q, Self>, page: PageBinds, _positions: &[i64]) -> Query<'q, Self> {
         let PageBinds { after, p, w, floor, ceiling, limit, server_run } = page;
         query.bind(after).bind(p).bind(w).bind(floor).bind(ceiling).bind(limit).bind(server_run)
     }

@@ -9,8 +9,8 @@ pub use crate::{
     connection::{Connection, done_with},
     cursor::Cursor,
     dialect::{
-        Claim, Claims, Fragments, HOLES_MAX, OperationClaim, OperationClaimed, OperationRow, PageBinds,
-        check_server_run, hold_fence, selection,
+        Claim, Claims, Fragments, HOLES_MAX, OperationClaim, OperationClaimed, OperationRow, PURGE_BATCH,
+        PageBinds, Purged, check_server_run, hold_fence, selection,
     },
     expectation::{SourceStatements, SourceTable},
     job_runs::{JobRunResult, JobRunRow, JobRunState, OwnedJobRun, elect_job_run, job_run_id, take_job_run},

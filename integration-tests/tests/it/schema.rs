@@ -307,6 +307,20 @@ async fn what_breaks_the_log_is_refused_on_postgres() {
     assert!(error.to_string().contains("twinbox destinations rebase"), "{error}");
 }
 
+/// It has the parser and the version of Postgres, and a table that no other product has.
+async fn another_product_is_refused_before_a_migration_on_postgres() {
+    let empty = Postgres::empty().await;
+    let store = Postgres::open(&empty.url).await;
+    let table = "CREATE SCHEMA sys; CREATE TABLE sys.iam_pg_role_mappings (n int)";
+    sqlx::raw_sql(table).execute(store.pool()).await.unwrap();
+    let refused = store.migrate().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Configuration);
+    assert!(refused.to_string().contains("this server is Aurora DSQL"), "{refused}");
+    let made = "SELECT count(*) FROM pg_tables WHERE schemaname = 'twinbox'";
+    let made: i64 = sqlx::query_scalar(made).fetch_one(store.pool()).await.unwrap();
+    assert_eq!(made, 0);
+}
+
 async fn a_journal_that_is_no_wal_is_refused_on_sqlite() {
     let empty = Sqlite::empty().await;
     let options = SqliteConnectOptions::new().filename(&empty.url).create_if_missing(true);
@@ -334,7 +348,11 @@ cases! {
         a_newer_schema_is_refused_only_if_it_says_so,
         the_printed_migrations_make_a_store,
     ]
-    postgres: [what_breaks_the_log_is_refused_on_postgres, a_migration_waits_for_another_one_on_postgres]
+    postgres: [
+        what_breaks_the_log_is_refused_on_postgres,
+        another_product_is_refused_before_a_migration_on_postgres,
+        a_migration_waits_for_another_one_on_postgres,
+    ]
     mysql: [a_migration_has_waits_of_its_own_on_mysql]
     sqlite: [a_journal_that_is_no_wal_is_refused_on_sqlite]
 }

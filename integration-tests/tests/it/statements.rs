@@ -20,6 +20,7 @@ const LISTS: &[(&str, &str)] = &[
     ("holes.close", " (1)"),
     ("holes.insert", " (1, 1, 1, 1)"),
     ("holes.occupied", " (1)"),
+    ("holes.purge", " (1)"),
     ("inbox.known_claims", " (1)"),
     ("inbox.end_claims", " (1)"),
     ("outbox.publish_all", " (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)"),

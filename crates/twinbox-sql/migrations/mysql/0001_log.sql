@@ -184,7 +184,9 @@ CREATE TABLE IF NOT EXISTS {ticks} (
     -- Each position up to this one is settled, or is in a hole.
     newest BIGINT NOT NULL,
     taken_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)) CHECK (MONTH(taken_at) * DAYOFMONTH(taken_at) > 0
-        AND DAYOFMONTH(taken_at) <= COALESCE(DAYOFMONTH(LAST_DAY(taken_at)), 0))
+        AND DAYOFMONTH(taken_at) <= COALESCE(DAYOFMONTH(LAST_DAY(taken_at)), 0)),
+    -- For the tick of an age.
+    INDEX ticks_taken_at (taken_at)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 INSERT IGNORE INTO {ticks} (id, newest, taken_at) VALUES (0, 0, '1970-01-01 00:00:00');
 
@@ -201,8 +203,8 @@ CREATE TABLE IF NOT EXISTS {holes} (
     probe_at DATETIME(6) NOT NULL CHECK (MONTH(probe_at) * DAYOFMONTH(probe_at) > 0
         AND DAYOFMONTH(probe_at) <= COALESCE(DAYOFMONTH(LAST_DAY(probe_at)), 0)),
     CHECK (first <= last),
-    -- For the open holes, and for those that the ticks of a window closed.
-    INDEX holes_closed_by (closed_by, first),
+    -- For the open holes, those of a tick, and those that the ticks of a window closed.
+    INDEX holes_closed_by (closed_by, first, last, opened_by),
     INDEX holes_first (first)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
@@ -265,12 +267,10 @@ CREATE TABLE IF NOT EXISTS {destination_secrets} (
     secret BINARY(32) NOT NULL
 ) ENGINE=InnoDB;
 
--- The current run of the database server. A table in memory is empty after the server started anew. Commits
--- may be lost then, so a process that relies on its memory must compare the run first. A replica gets the
--- rows of its primary and has runs of its own, which its server id tells apart.
+-- The current run of the server: a table in memory is empty after a start, when commits may be lost. A process
+-- that relies on its memory compares the run first. A replica has runs of its own, by its server id.
 CREATE TABLE IF NOT EXISTS {server_run} (
     server_id BIGINT NOT NULL PRIMARY KEY,
-    -- A random number of 60 bits.
     id BIGINT NOT NULL
 ) ENGINE=MEMORY;
 

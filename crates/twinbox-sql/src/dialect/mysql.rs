@@ -10,8 +10,10 @@ mod inbox;
 mod jobs;
 mod log;
 mod operations;
+mod page;
 mod parking;
 mod publishing;
+mod purge;
 mod rights;
 mod setup;
 mod ticks;
@@ -19,7 +21,7 @@ mod waits;
 
 use super::{
     Capabilities, Claim, ClaimTerms, Claims, Dialect, Fragments, Migration, OperationClaim, OperationClaimed,
-    PageBinds,
+    PageBinds, Purged,
     migrations::migrations,
     portable,
     server::check_mysql,
@@ -74,7 +76,7 @@ impl Dialect for MySql {
         partitions: inbox::PARTITIONS,
         redaction: portable::REDACTION,
         replays: cursors::REPLAYS,
-        retention: log::RETENTION,
+        retention: portable::RETENTION,
         setup: setup::SETUP,
         webhooks: operations::WEBHOOKS,
     };
@@ -181,14 +183,29 @@ impl Dialect for MySql {
         ticks::tick_now(conn, catalog).await
     }
 
-    fn bind_page<'q>(query: Query<'q, MySql>, b: PageBinds) -> Query<'q, MySql> {
-        // Readable?
-        let query = query.bind(b.server_run).bind(b.p).bind(b.w).bind(b.p).bind(b.w);
-        // Late committers.
-        let query = query.bind(b.w).bind(b.p).bind(b.p).bind(b.after).bind(b.limit);
-        // Newcomers.
-        let query = query.bind(b.w).bind(b.after).bind(b.floor).bind(b.ceiling).bind(b.w).bind(b.limit);
-        query.bind(b.limit)
+    async fn purge(
+        conn: &mut MySqlConnection,
+        catalog: &Catalog,
+        age: i64,
+        after: i64,
+    ) -> Result<Purged, Error> {
+        purge::purge(conn, catalog, age, after).await
+    }
+
+    async fn purge_ticks(conn: &mut MySqlConnection, catalog: &Catalog, age: i64) -> Result<bool, Error> {
+        purge::purge_ticks(conn, catalog, age).await
+    }
+
+    async fn positions(
+        conn: &mut MySqlConnection,
+        catalog: &Catalog,
+        page: PageBinds,
+    ) -> Result<Option<Vec<i64>>, Error> {
+        page::positions(conn, catalog, page).await.map(Some)
+    }
+
+    fn bind_page<'q>(query: Query<'q, MySql>, page: PageBinds, positions: &[i64]) -> Query<'q, MySql> {
+        page::bind(query, page, positions)
     }
 
     async fn publish_all(
@@ -197,6 +214,10 @@ impl Dialect for MySql {
         messages: Vec<Fields>,
     ) -> Result<(), Error> {
         publishing::publish_all(conn, catalog, messages).await
+    }
+
+    async fn move_due(conn: &mut MySqlConnection, catalog: &Catalog, numbers: &str) -> Result<(), Error> {
+        publishing::move_due(conn, catalog, numbers).await
     }
 
     async fn lock_key(conn: &mut MySqlConnection, catalog: &Catalog, key: &str) -> Result<(), Error> {

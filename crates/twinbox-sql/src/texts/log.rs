@@ -61,8 +61,7 @@ area! {
         /// p, w, server run.
         window_bounds,
         /// The next messages of a window, perhaps out of order. Every row begins with whether the window can
-        /// be read here; a row without a position says only that. Binds: after, p, w, floor, ceiling, limit,
-        /// server run.
+        /// be read here; a row without a position says only that. Binds: see [`Dialect::bind_page`].
         page,
         /// Deletes ticks that nobody needs: one a second stays of those that had a next one 10 s ago, one a
         /// minute of those older than an hour, every one that a cursor or a running replay names, and for an
@@ -181,5 +180,25 @@ area! {
         bury,
         /// Deletes closed holes that no tick needs, by `holes_closed_by`.
         forget,
+        /// The positions of a window with a row, by kind: late committers and newcomers in order, each up to
+        /// a limit, and the holes of its second tick, by `holes_closed_by`. Binds: p, twice; w, after,
+        /// limit; after, floor, ceiling, w, limit; w, twice; after.
+        positions,
+        /// Keeps cursors from beginning in the past until the transaction ends.
+        lock_first_tick,
+        /// The newest tick of an age, by `ticks_taken_at`, the oldest that a reader has settled, and the newest
+        /// position. Bind: age.
+        purgeable_ticks,
+        /// The newest tick up to one, by primary key. Bind: tick.
+        tick_up_to,
+        /// The holes that a tick had, beyond a position, by `holes_closed_by`. Binds: tick, twice; position.
+        holes_of_tick,
+        /// Positions in a range, by primary key, without parked ones and young tombstones. Binds: position to
+        /// begin after, last position, limit.
+        purgeable,
+        /// Deletes messages by primary key. A list of positions follows.
+        purge,
+        /// Deletes the first ticks before one, by primary key. Binds: tick, limit.
+        purge_ticks,
     }
 }

@@ -14,7 +14,9 @@ use twinbox_testkit::servers::{MySqlOptions, MySqlServer, NatsServer};
 impl Shop for MySql {
     const TABLES: &[&str] = &["
         CREATE TABLE customers (customer BIGINT PRIMARY KEY, orders BIGINT NOT NULL);
-        INSERT INTO customers SELECT seq, 0 FROM seq_0_to_39;
+        INSERT INTO customers
+            WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < 39)
+            SELECT n, 0 FROM numbers;
         CREATE TABLE orders (order_id BIGINT PRIMARY KEY, customer BIGINT NOT NULL);
         CREATE TABLE invoices (order_id BIGINT NOT NULL, attempt BIGINT NOT NULL);
         CREATE TABLE ledger (id BIGINT AUTO_INCREMENT PRIMARY KEY, customer BIGINT NOT NULL,

@@ -13,7 +13,10 @@ use crate::support::{
 use metrics_exporter_prometheus::PrometheusBuilder;
 use sqlx::{AssertSqlSafe, MySql, MySqlPool, mysql::MySqlPoolOptions};
 use std::time::Duration;
-use twinbox::{Draft, ErrorKind, Store, log::Reader};
+use twinbox::{
+    Draft, ErrorKind, Store, Timestamp,
+    log::{Log, Reader},
+};
 use twinbox_testkit::servers::MySqlServer;
 
 async fn number(store: &Store<MySql>, sql: &str) -> i64 {
@@ -144,6 +147,25 @@ async fn a_position_that_was_taken_is_replaced(store: &Store<MySql>) {
     assert!(counted.contains("twinbox_mysql_repeated_inserts_total 2"), "{counted}");
 }
 
+/// The same for messages that are due.
+async fn a_mover_whose_position_was_taken_takes_another(store: &Store<MySql>) {
+    publish(store, None, &["first"]).await;
+    let later = draft(None, "second").not_before(Timestamp::from_micros(0));
+    let mut tx = store.begin().await.unwrap();
+    store.outbox().publish_draft(&mut tx, later).await.unwrap();
+    tx.commit().await.unwrap();
+    let tombstone =
+        "INSERT INTO twinbox_outbox (position, type, id, payload) VALUES (2, '', 'tombstone', '')";
+    run(store, tombstone).await.unwrap();
+    let options = store.pool().connect_options().as_ref().clone();
+    let one = MySqlPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    sqlx::raw_sql("SET INSERT_ID = 2").execute(&one).await.unwrap();
+    let mover = Log::new(&Store::new(one, database::SERVICE).unwrap());
+    assert_eq!(mover.move_due(10).await.unwrap().messages, 1);
+    let mut reader = open(store, "d").await;
+    assert_eq!(settle_until(&mut reader, "second").await, ["first", "second"]);
+}
+
 /// A producer in another language that takes errors for warnings loses its message: the procedure does not.
 async fn the_procedure_publishes_and_refuses_what_is_no_json(store: &Store<MySql>) {
     run(store, r#"CALL twinbox_publish('orders.placed', 'k-1', '{"a":"C:\\\\temp"}', NULL, NULL)"#)
@@ -225,6 +247,7 @@ async fn a_server_that_would_lose_messages_is_refused_with_what_to_set() {
         ("SET GLOBAL innodb_flush_log_at_trx_commit = 0", "SET GLOBAL innodb_flush_log_at_trx_commit = 1"),
         ("SET GLOBAL innodb_flush_log_at_trx_commit = 2", "SET GLOBAL innodb_flush_log_at_trx_commit = 1"),
         ("SET GLOBAL auto_increment_increment = 2", "SET GLOBAL auto_increment_increment = 1"),
+        ("SET GLOBAL max_allowed_packet = 1048576", "SET GLOBAL max_allowed_packet = 16777216"),
         ("SET GLOBAL sql_mode = 'NO_ENGINE_SUBSTITUTION'", "STRICT_TRANS_TABLES"),
     ] {
         sqlx::raw_sql(set).execute(&administrator).await.unwrap();
@@ -300,6 +323,7 @@ cases! {
         a_rolled_back_position_is_closed,
         an_open_transaction_keeps_its_position,
         a_position_that_was_taken_is_replaced,
+        a_mover_whose_position_was_taken_takes_another,
         the_procedure_publishes_and_refuses_what_is_no_json,
         a_chosen_position_is_refused,
         a_far_behind_reader_gets_everything_in_order,

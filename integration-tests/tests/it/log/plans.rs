@@ -2,6 +2,8 @@
 //! statements are prepared, as the program prepares them, and planned for their parameters and without.
 #[cfg(feature = "mysql")]
 mod groups;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod parked;
 
 use crate::support::{

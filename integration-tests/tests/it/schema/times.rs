@@ -49,12 +49,13 @@ async fn each_time_on_mysql_has_a_month_and_a_day() {
     for (table, column) in columns {
         let show = AssertSqlSafe(format!("SHOW CREATE TABLE {table}"));
         let shown = sqlx::raw_sql(show).fetch_one(world.pool()).await.unwrap();
-        let shown = shown.get::<String, _>(1).to_lowercase().replace("dayofmonth", "day");
+        // MySQL shows more parentheses than MariaDB.
+        let bare = |rule: &str| rule.replace(['(', ')', ' '], "");
+        let shown = bare(&shown.get::<String, _>(1).to_lowercase().replace("dayofmonth", "day"));
         let (month, day) = (format!("month(`{column}`)"), format!("day(`{column}`)"));
-        // As MariaDB shows them.
         let exists = format!("{day} <= coalesce(day(last_day(`{column}`)),0)");
         let some = [format!("{month} * {day} > 0"), format!("{month} > 0 and {day} > 0")];
-        if !shown.contains(&exists) || !some.iter().any(|rule| shown.contains(rule)) {
+        if !shown.contains(&bare(&exists)) || !some.iter().any(|rule| shown.contains(&bare(rule))) {
             unchecked.push(format!("{table}.{column} in {shown}"));
         }
     }

@@ -56,7 +56,8 @@ impl Roles {
 
     /// The same on MySQL, by the statements that the tool prints.
     pub(crate) async fn create_on_mysql(owner: &Store<MySql>, table: &str) -> Self {
-        let id = Uuid::now_v7().simple();
+        // MySQL takes names of 32 bytes.
+        let id = &Uuid::now_v7().simple().to_string()[12..];
         let [producer, web, runtime, keeper, redactor, operator, viewer] =
             ["producer", "web", "runtime", "keeper", "redactor", "operator", "viewer"]
                 .map(|name| format!("{name}_{id}"));

@@ -17,7 +17,6 @@ macro_rules! is_hole {
         )
     };
 }
-pub(super) use is_hole;
 
 /// The newest position of the tick `$tick`, or of the one before if that is gone.
 macro_rules! newest_of {

@@ -67,6 +67,76 @@ pub(super) const HOLES: Holes = Holes {
     bury: "
         INSERT INTO {outbox} (position, type, id, payload)
         VALUES",
+    // The positions of late committers are compared with a sum, because a server would read the log from
+    // there on instead of the holes.
+    positions: "
+        (
+            SELECT 0 AS kind, o.position AS first, o.position AS last
+            FROM {holes} l
+            JOIN {outbox} o ON o.position BETWEEN l.first AND l.last
+            WHERE l.closed_by > ? AND l.opened_by <= ? AND l.closed_by <= ? AND o.position + 0 > ?
+                AND o.type <> ''
+            ORDER BY o.position
+            LIMIT ?
+        )
+        UNION ALL
+        (
+            SELECT 1, o.position, o.position
+            FROM {outbox} o FORCE INDEX (PRIMARY)
+            WHERE o.position > GREATEST(?, ?) AND o.position <= ?
+                AND o.position <= (SELECT newest FROM {ticks} WHERE id = ?) AND o.type <> ''
+            ORDER BY o.position
+            LIMIT ?
+        )
+        UNION ALL
+        (
+            SELECT 2, first, last
+            FROM {holes}
+            WHERE closed_by > ? AND opened_by <= ? AND last > ?
+        )",
+    lock_first_tick: "
+        SELECT id
+        FROM {ticks}
+        WHERE id = 0
+        FOR UPDATE",
+    purgeable_ticks: "
+        SELECT (
+                SELECT id
+                FROM {ticks}
+                WHERE taken_at <= {after -?}
+                ORDER BY taken_at DESC, id DESC
+                LIMIT 1
+            ) AS aged, (
+                SELECT min(CASE WHEN lease_until < {never} THEN p ELSE 9223372036854775807 END)
+                FROM {cursors}
+            ) AS settled, COALESCE((SELECT max(position) FROM {outbox}), 0) AS newest",
+    tick_up_to: "
+        SELECT id, newest
+        FROM {ticks}
+        WHERE id <= ?
+        ORDER BY id DESC
+        LIMIT 1",
+    holes_of_tick: "
+        SELECT first, last
+        FROM {holes}
+        WHERE closed_by > ? AND opened_by <= ? AND last > ?
+        ORDER BY first",
+    // A tombstone stays for an hour at least: its producer may be slow.
+    purgeable: "
+        SELECT o.position
+        FROM {outbox} o FORCE INDEX (PRIMARY)
+        WHERE o.position > ? AND o.position <= ? AND (o.type <> '' OR o.time <= {after -3600000000})
+            AND NOT EXISTS (SELECT 1 FROM {parked_messages} p WHERE p.position = o.position)
+        ORDER BY o.position
+        LIMIT ?",
+    purge: "
+        DELETE FROM {outbox}
+        WHERE position IN",
+    purge_ticks: "
+        DELETE FROM {ticks}
+        WHERE id > 0 AND id < ?
+        ORDER BY id
+        LIMIT ?",
     forget: "
         DELETE FROM {holes}
         WHERE closed_by <= (SELECT min(id) FROM {ticks} WHERE id > 0)",

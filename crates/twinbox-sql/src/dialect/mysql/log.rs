@@ -3,11 +3,8 @@
 //! Positions do not follow the order of commits. A tick therefore names the newest position that a snapshot
 //! of the server showed, and the holes below it: positions without a committed row. A window holds the rows
 //! that came between two ticks. Some have filled holes of the first tick, the others are above it.
-use super::{
-    super::portable,
-    fragments::{is_hole, newest_of},
-};
-use crate::texts::{Log, Retention};
+use super::{super::portable, fragments::newest_of};
+use crate::texts::Log;
 
 /// The condition of a sub-select: the cursor names the tick `t`, or may name it next. Of a reader that is
 /// stuck for an hour only those that its row names are kept, and one a minute.
@@ -36,11 +33,8 @@ pub(super) const LOG: Log = Log {
         ORDER BY o.position DESC",
     // A hole that is filled is seen with the next newcomer, or when the holes are looked at.
     newest_tick: "
-        SELECT t.id, @@GLOBAL.innodb_flush_log_at_trx_commit = 1 AS is_flushed, EXISTS (
-                SELECT 1
-                FROM {outbox} o
-                WHERE o.position > t.newest
-            ) AS has_newcomers, EXISTS (
+        SELECT t.id, @@GLOBAL.innodb_flush_log_at_trx_commit = 1 AS is_flushed,
+            COALESCE((SELECT max(position) FROM {outbox}), 0) > t.newest AS has_newcomers, EXISTS (
                 SELECT 1
                 FROM {holes} h
                 JOIN {outbox} o ON o.position BETWEEN h.first AND h.last
@@ -63,50 +57,18 @@ pub(super) const LOG: Log = Log {
         FROM (SELECT ? AS p, ? AS w, ? AS run) b
         LEFT JOIN {ticks} p ON p.id = b.p
         LEFT JOIN {ticks} w ON w.id = b.w",
-    // First the positions, then the rows, so that no payload is copied into a temporary table. Holes by
-    // `holes_closed_by`, positions by the primary key.
-    page: concat!(
-        "
+    // By primary key. No payload is copied into a temporary table.
+    page: "
         SELECT r.is_readable, o.position, {message}
         FROM (
             SELECT {is_server_run}
                 AND (SELECT count(*) FROM {ticks} WHERE id IN (?, ?)) = 1 + (? <> ?) AS is_readable
         ) r
         LEFT JOIN (
-            SELECT position
-            FROM (
-                (
-                    SELECT o.position
-                    FROM {holes} l
-                    JOIN {outbox} o ON o.position BETWEEN l.first AND l.last
-                    JOIN (SELECT ? AS w) s
-                    WHERE l.closed_by > ? AND l.opened_by <= ? AND l.closed_by <= s.w
-                        AND o.position > ? AND o.type <> '' AND NOT ",
-        is_hole!("s.w"),
-        "
-                    ORDER BY o.position
-                    LIMIT ?
-                )
-                UNION ALL
-                (
-                    SELECT o.position
-                    FROM {outbox} o
-                    JOIN (SELECT ? AS w) s
-                    WHERE o.position > GREATEST(?, ?) AND o.position <= ?
-                        AND o.position <= (SELECT newest FROM {ticks} WHERE id = ?)
-                        AND o.type <> '' AND NOT ",
-        is_hole!("s.w"),
-        "
-                    ORDER BY o.position
-                    LIMIT ?
-                )
-            ) both_branches
-            ORDER BY position
-            LIMIT ?
-        ) u ON true
-        LEFT JOIN {outbox} o ON o.position = u.position
-        ORDER BY u.position"
-    ),
+            JSON_TABLE(?, '$[*]' COLUMNS (n BIGINT PATH '$')) u
+            JOIN {outbox} o ON o.position = u.n
+        ) ON true
+        ORDER BY o.position",
     // Ticks that a cursor names are left out before the limit, and once more under a lock.
     thin_ticks: concat!(
         "
@@ -138,10 +100,14 @@ pub(super) const LOG: Log = Log {
         "
                 LOCK IN SHARE MODE)"
     ),
+    // Times grow with the ids.
     tick_at: "
-        SELECT max(id)
-        FROM {ticks}
-        WHERE taken_at <= ? OR id = 0",
+        SELECT COALESCE((
+            SELECT id
+            FROM {ticks}
+            WHERE taken_at <= ?
+            ORDER BY taken_at DESC, id DESC
+            LIMIT 1), 0)",
     tick_before: "
         SELECT max(t.id)
         FROM {ticks} t
@@ -171,54 +137,4 @@ pub(super) const LOG: Log = Log {
         ) unsettled"
     ),
     ..portable::LOG
-};
-
-pub(super) const RETENTION: Retention = Retention {
-    // The newest row stays: an empty table could give its positions again. A tombstone stays for an hour at
-    // least: its producer may be slow.
-    purge: concat!(
-        "
-        DELETE d
-        FROM {outbox} d
-        JOIN (
-            SELECT o.position
-            FROM {outbox} o
-            JOIN (
-                SELECT t.id, t.newest
-                FROM {ticks} t
-                WHERE t.id <= (
-                        SELECT min(CASE WHEN lease_until < {never} THEN p ELSE 9223372036854775807 END)
-                        FROM {cursors})
-                    AND t.taken_at <= {after -?}
-                ORDER BY t.id DESC
-                LIMIT 1
-            ) s
-            WHERE o.position <= s.newest AND NOT ",
-        is_hole!("s.id"),
-        "
-                AND (o.type <> '' OR o.time <= {after -3600000000})
-                AND o.position < (SELECT max(position) FROM {outbox})
-                AND NOT EXISTS (SELECT 1 FROM {parked_messages} p WHERE p.position = o.position)
-            ORDER BY o.position
-            LIMIT ?
-        ) old ON old.position = d.position"
-    ),
-    purge_ticks: "
-        DELETE t
-        FROM {ticks} t
-        JOIN (
-            SELECT max(id) AS id
-            FROM {ticks}
-            WHERE taken_at <= {after -?}
-        ) old
-        WHERE t.id > 0 AND t.id < old.id
-            AND t.id < (
-                SELECT id
-                FROM (
-                    SELECT max(id) AS id
-                    FROM {ticks}
-                    WHERE id <= (SELECT min(p) FROM {cursors} WHERE lease_until < {never})
-                ) first
-            )",
-    ..portable::RETENTION
 };

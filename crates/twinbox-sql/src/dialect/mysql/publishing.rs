@@ -5,7 +5,7 @@ use crate::{
     catalog::Catalog,
     error::is_duplicate,
     row,
-    statement::query_of,
+    statement::{Query, query, query_of},
     texts::{Delayed, Outbox},
 };
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
@@ -63,10 +63,25 @@ pub(super) async fn publish_all(
     messages: Vec<Fields>,
 ) -> Result<(), Error> {
     let sql = portable::publish_all::<MySql>(catalog, messages.len());
-    for _ in 0..REPEATS_MAX {
+    write(conn, || {
         let query = query_of::<MySql>(AssertSqlSafe(sql.clone()), messages.len() == 1).for_caller();
-        let query = messages.iter().cloned().fold(query, row::bind_fields::<MySql>);
-        match query.execute(&mut *conn).await {
+        messages.iter().cloned().fold(query, row::bind_fields::<MySql>)
+    })
+    .await
+}
+
+/// The same for messages that are due. `numbers`: a list of theirs.
+pub(super) async fn move_due(
+    conn: &mut MySqlConnection,
+    catalog: &Catalog,
+    numbers: &str,
+) -> Result<(), Error> {
+    write(conn, || query::<MySql>(&catalog.sql.delayed.move_due).bind(numbers.to_owned())).await
+}
+
+async fn write(conn: &mut MySqlConnection, insert: impl Fn() -> Query<'static, MySql>) -> Result<(), Error> {
+    for _ in 0..REPEATS_MAX {
+        match insert().execute(&mut *conn).await {
             Err(error) if is_duplicate(&error) => metrics::counter!(REPEATED).increment(1),
             written => return Ok(written.map(drop)?),
         };

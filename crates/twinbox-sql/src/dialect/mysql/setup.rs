@@ -100,7 +100,7 @@ pub(super) async fn check(conn: &mut MySqlConnection) -> Result<(), Error> {
             @@GLOBAL.auto_increment_increment = 1 AND @@SESSION.auto_increment_increment = 1 AS is_dense,
             FIND_IN_SET('STRICT_TRANS_TABLES', @@SESSION.sql_mode) > 0
                 OR FIND_IN_SET('STRICT_ALL_TABLES', @@SESSION.sql_mode) > 0 AS is_strict,
-            @@GLOBAL.read_only <> 0 AS is_standby,
+            @@GLOBAL.read_only <> 0 AS is_standby, @@SESSION.max_allowed_packet >= 8388608 AS takes_batches,
             @@GLOBAL.autocommit = 1 AND @@SESSION.autocommit = 1 AS commits_at_once",
     );
     let facts = facts.fetch_one(conn).await?;
@@ -125,6 +125,13 @@ pub(super) async fn check(conn: &mut MySqlConnection) -> Result<(), Error> {
             ErrorKind::Configuration,
             "autocommit is off, so statements outside of a transaction would never be committed: set it to 1 \
              in the server's configuration, and nowhere to 0, as by init_connect",
+        ));
+    }
+    if !facts.try_get::<bool, _>("takes_batches")? {
+        return Err(Error::new(
+            ErrorKind::Configuration,
+            "max_allowed_packet is below 8 MiB, so the server would refuse statements of Twinbox: SET GLOBAL \
+             max_allowed_packet = 16777216, and set it in the server's configuration",
         ));
     }
     if !facts.try_get::<bool, _>("is_strict")? {

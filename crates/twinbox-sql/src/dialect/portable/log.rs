@@ -69,6 +69,14 @@ pub(in crate::dialect) const HOLES: Holes = Holes {
     occupied: "",
     bury: "",
     forget: "",
+    positions: "",
+    lock_first_tick: "",
+    purgeable_ticks: "",
+    tick_up_to: "",
+    holes_of_tick: "",
+    purgeable: "",
+    purge: "",
+    purge_ticks: "",
 };
 
 pub(in crate::dialect) const CURSORS: Cursors = Cursors {

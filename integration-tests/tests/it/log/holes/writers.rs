@@ -35,7 +35,9 @@ impl Writers {
     pub(super) async fn start(url: &str, stalls_percent: u64) -> Self {
         let pool = MySqlPoolOptions::new().max_connections(WRITERS + 1).connect(url).await.unwrap();
         let setup = "CREATE TABLE aggregates (id INT PRIMARY KEY, n BIGINT NOT NULL);
-            INSERT INTO aggregates SELECT seq, 0 FROM seq_0_to_24;
+            INSERT INTO aggregates
+                WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < 24)
+                SELECT n, 0 FROM numbers;
             CREATE TABLE digits (d INT PRIMARY KEY);
             INSERT INTO digits VALUES (1), (2), (3)";
         sqlx::raw_sql(setup).execute(&pool).await.unwrap();

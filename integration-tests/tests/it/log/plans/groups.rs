@@ -1,5 +1,5 @@
 //! What the groups of dead letters read, and a search for a key.
-use super::*;
+use super::{mysql::rows_read, *};
 
 /// Two hundred thousand dead letters of a consumer and of a destination, in twenty groups each, beside as
 /// many of others.
@@ -191,13 +191,6 @@ async fn dead_letters_are_read_no_further_on_mysql() {
         let read = rows_read(conn).await - before - (before - first);
         assert!(read <= at_most, "{read} rows were read: {statement}");
     }
-}
-
-/// How many rows the statements of this session have read.
-async fn rows_read(conn: &mut sqlx::MySqlConnection) -> i64 {
-    let read = sqlx::query_as::<_, (String, String)>("SHOW SESSION STATUS LIKE 'Handler_read%'");
-    let read = read.fetch_all(conn).await.unwrap();
-    read.iter().map(|(_, rows)| rows.parse::<i64>().unwrap()).sum()
 }
 
 /// A value of a statement.

@@ -23,15 +23,25 @@ pub(super) struct Way {
     words: &'static [&'static str],
     /// The version of the server from which on there is such a right.
     since: i64,
+    /// The only version that has it.
+    only: Option<i64>,
 }
 
 impl Way {
     const fn new(kind: Kind, give: &'static str, take: &'static str, words: &'static [&'static str]) -> Self {
-        Self { kind, give, take, words, since: 0 }
+        Self { kind, give, take, words, since: 0, only: None }
     }
 
     const fn since(self, version: i64) -> Self {
         Self { since: version, ..self }
+    }
+
+    const fn only(self, version: i64) -> Self {
+        Self { only: Some(version), ..self }
+    }
+
+    fn is_of(&self, version: i64) -> bool {
+        self.since <= version && self.only.is_none_or(|only| only == version)
     }
 }
 
@@ -57,7 +67,7 @@ fn has(found: &[Deviation], kind: Kind, words: &[String]) -> bool {
 pub(super) async fn each_way_to_a_right_is_found<DB: Ways>() {
     let world = World::<DB>::new().await;
     let roles = DB::create(&world, "effects").await;
-    let other = format!("other_{}", Uuid::now_v7().simple());
+    let other = format!("other_{}", &Uuid::now_v7().simple().to_string()[12..]);
     let [before, after] = DB::QUOTES;
     let role = format!("{before}{}{after}", roles.producer);
     let named = |text: &str| text.replace("{role}", &role).replace("{other}", &other);
@@ -68,7 +78,7 @@ pub(super) async fn each_way_to_a_right_is_found<DB: Ways>() {
     let look = async || Ops::new(world.owner()).excess_rights(Some(&roles.producer), &[Role::Producer]).await;
     execute(DB::CREATE_OTHER).await;
     let version = world.number(DB::VERSION).await;
-    for way in DB::WAYS.iter().filter(|way| way.since <= version) {
+    for way in DB::WAYS.iter().filter(|way| way.is_of(version)) {
         let before = look().await.unwrap().unwrap();
         assert!(before.is_empty(), "before {}: {before:?}", way.give);
         execute(way.give).await;

@@ -3,8 +3,11 @@ use super::{Way, Ways};
 use sqlx::MySql;
 use twinbox::ops::DeviationKind as Kind;
 
+const MARIADB: i64 = 1;
+const MYSQL: i64 = 2;
+
 impl Ways for MySql {
-    const VERSION: &str = "SELECT 0";
+    const VERSION: &str = "SELECT IF(version() LIKE '%MariaDB%', 1, 2)";
     const QUOTES: [&str; 2] = ["'", "'@'%'"];
     const CREATE_OTHER: &str = "CREATE ROLE {other}";
     const DROP_OTHER: &str = "DROP ROLE {other}";
@@ -21,7 +24,15 @@ impl Ways for MySql {
             "GRANT SUPER, FILE, BINLOG ADMIN ON *.* TO {role}",
             "REVOKE SUPER, FILE, BINLOG ADMIN ON *.* FROM {role}",
             &["BINLOG ADMIN, FILE, SUPER ON *.*: REVOKE BINLOG ADMIN, FILE, SUPER ON *.* FROM {role}"],
-        ),
+        )
+        .only(MARIADB),
+        Way::new(
+            Kind::Right,
+            "GRANT SUPER, FILE, BINLOG_ADMIN ON *.* TO {role}",
+            "REVOKE SUPER, FILE, BINLOG_ADMIN ON *.* FROM {role}",
+            &["BINLOG_ADMIN, FILE, SUPER ON *.*: REVOKE BINLOG_ADMIN, FILE, SUPER ON *.* FROM {role}"],
+        )
+        .only(MYSQL),
         Way::new(
             Kind::Right,
             "GRANT TRIGGER, EVENT ON * TO {role}",
@@ -47,7 +58,8 @@ impl Ways for MySql {
             "GRANT SELECT ON twinbox_inbox TO PUBLIC",
             "REVOKE SELECT ON twinbox_inbox FROM PUBLIC",
             &["SELECT ON twinbox_inbox, as everybody: REVOKE SELECT ON `twinbox_inbox` FROM PUBLIC"],
-        ),
+        )
+        .only(MARIADB),
         Way::new(
             Kind::Right,
             "CREATE PROCEDURE twinbox_peek() SQL SECURITY INVOKER SELECT 1;
@@ -82,13 +94,21 @@ impl Ways for MySql {
             "GRANT {other} TO {role}",
             "REVOKE {other} FROM {role}",
             &["is a member of '{other}': REVOKE '{other}' FROM {role}"],
-        ),
+        )
+        .only(MARIADB),
         Way::new(
             Kind::Membership,
-            r#"EXECUTE IMMEDIATE
-                CONCAT("GRANT PROXY ON '", REPLACE(CURRENT_USER(), "@", "'@'"), "' TO {role}")"#,
-            r#"EXECUTE IMMEDIATE
-                CONCAT("REVOKE PROXY ON '", REPLACE(CURRENT_USER(), "@", "'@'"), "' FROM {role}")"#,
+            "GRANT {other} TO {role}",
+            "REVOKE {other} FROM {role}",
+            &["is a member of '{other}'@'%': REVOKE '{other}'@'%' FROM {role}"],
+        )
+        .only(MYSQL),
+        Way::new(
+            Kind::Membership,
+            r#"SET @sql = CONCAT("GRANT PROXY ON '", REPLACE(CURRENT_USER(), "@", "'@'"), "' TO {role}");
+            PREPARE act FROM @sql; EXECUTE act; DEALLOCATE PREPARE act"#,
+            r#"SET @sql = CONCAT("REVOKE PROXY ON '", REPLACE(CURRENT_USER(), "@", "'@'"), "' FROM {role}");
+            PREPARE act FROM @sql; EXECUTE act; DEALLOCATE PREPARE act"#,
             &["may act as ", "REVOKE PROXY ON ", " FROM {role}"],
         ),
     ];

@@ -1,0 +1,135 @@
+//! The positions of a page of the log.
+//!
+//! A server that compared each row with the holes of a tick would read all of them for each row. So the
+//! holes come with the rows, and are compared here.
+use crate::{
+    Error,
+    catalog::Catalog,
+    dialect::PageBinds,
+    statement::{Query, query},
+};
+use sqlx::{MySql, MySqlConnection, Row as _};
+
+/// Rows of the statement that reads positions.
+const NEWCOMER: i64 = 1;
+const HOLE: i64 = 2;
+
+/// One look at a window.
+#[derive(Debug, Default)]
+struct Look {
+    /// Positions that were holes of the first tick.
+    late: Vec<i64>,
+    /// Positions beyond the first tick.
+    newcomers: Vec<i64>,
+    /// The holes of the second tick.
+    holes: Holes,
+}
+
+/// Ranges of positions, with their first and last, in order.
+#[derive(Debug, Default)]
+pub(super) struct Holes(Vec<(i64, i64)>);
+
+impl Holes {
+    pub(super) fn new(mut ranges: Vec<(i64, i64)>) -> Self {
+        ranges.sort_unstable();
+        Self(ranges)
+    }
+
+    pub(super) fn hold(&self, position: i64) -> bool {
+        let before = self.0.partition_point(|&(first, _)| first <= position);
+        before > 0 && self.0[before - 1].1 >= position
+    }
+}
+
+/// The positions of the next messages of a window, in order: fewer than the limit only if there are no more.
+pub(super) async fn positions(
+    conn: &mut MySqlConnection,
+    catalog: &Catalog,
+    page: PageBinds,
+) -> Result<Vec<i64>, Error> {
+    let (limit, mut after) = (usize::try_from(page.limit).unwrap_or(usize::MAX), page.after);
+    let mut positions = Vec::new();
+    loop {
+        let look = look(conn, catalog, PageBinds { after, ..page }).await?;
+        let (found, reached) = look.settled(limit);
+        positions.extend(found);
+        positions.truncate(limit);
+        match reached {
+            Some(reached) if positions.len() < limit => after = reached,
+            _ => return Ok(positions),
+        }
+    }
+}
+
+async fn look(conn: &mut MySqlConnection, catalog: &Catalog, page: PageBinds) -> Result<Look, Error> {
+    let late = query::<MySql>(&catalog.sql.holes.positions).bind(page.p).bind(page.p).bind(page.w);
+    let newcomers = late.bind(page.after).bind(page.limit).bind(page.after).bind(page.floor);
+    let newcomers = newcomers.bind(page.ceiling).bind(page.w).bind(page.limit);
+    let holes = newcomers.bind(page.w).bind(page.w).bind(page.after);
+    let (mut look, mut ranges) = (Look::default(), Vec::new());
+    for row in holes.fetch_all(conn).await? {
+        let (first, last): (i64, i64) = (row.try_get("first")?, row.try_get("last")?);
+        match row.try_get("kind")? {
+            HOLE => ranges.push((first, last)),
+            NEWCOMER => look.newcomers.push(first),
+            _ => look.late.push(first),
+        }
+    }
+    look.late.sort_unstable();
+    look.newcomers.sort_unstable();
+    look.holes = Holes::new(ranges);
+    Ok(look)
+}
+
+impl Look {
+    /// The positions that are settled, and how far the look reached if it was cut.
+    fn settled(self, limit: usize) -> (Vec<i64>, Option<i64>) {
+        let Self { late, newcomers, holes } = self;
+        let is_late_cut = late.len() >= limit;
+        let is_cut = is_late_cut || newcomers.len() >= limit;
+        // Late committers stand before all newcomers.
+        let newcomers = if is_late_cut { Vec::new() } else { newcomers };
+        let reached = newcomers.last().or(late.last()).copied().filter(|_| is_cut);
+        let found = late.into_iter().chain(newcomers).filter(|&position| !holes.hold(position));
+        (found.collect(), reached)
+    }
+}
+
+/// Binds the values of the statement that reads messages by their positions.
+pub(super) fn bind<'q>(query: Query<'q, MySql>, page: PageBinds, positions: &[i64]) -> Query<'q, MySql> {
+    let PageBinds { p, w, server_run, .. } = page;
+    let list = positions.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+    query.bind(server_run).bind(p).bind(w).bind(p).bind(w).bind(format!("[{list}]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(late: &[i64], newcomers: &[i64], holes: &[(i64, i64)]) -> Look {
+        let (late, newcomers) = (late.to_vec(), newcomers.to_vec());
+        Look { late, newcomers, holes: Holes::new(holes.to_vec()) }
+    }
+
+    #[test]
+    fn positions_in_holes_are_left_out() {
+        let holes = Holes::new(vec![(9, 20), (2, 2), (5, 7)]);
+        let outside: Vec<_> = (1..=9).filter(|&position| !holes.hold(position)).collect();
+        assert_eq!(outside, [1, 3, 4, 8]);
+        assert!(!Holes::default().hold(3));
+        assert_eq!(look(&[3], &[5, 6], &[(5, 5)]).settled(9), (vec![3, 6], None));
+    }
+
+    #[test]
+    fn a_look_that_was_cut_says_how_far_it_reached() {
+        assert_eq!(look(&[3], &[5, 6], &[(5, 6)]).settled(2), (vec![3], Some(6)));
+        assert_eq!(look(&[], &[], &[]).settled(2), (vec![], None));
+    }
+
+    /// Further late committers may come before the newcomers.
+    #[test]
+    fn newcomers_wait_for_late_committers() {
+        assert_eq!(look(&[1, 2], &[5, 6], &[]).settled(2), (vec![1, 2], Some(2)));
+        assert_eq!(look(&[1, 2], &[5, 6], &[(1, 1)]).settled(2), (vec![2], Some(2)));
+    }
+}
