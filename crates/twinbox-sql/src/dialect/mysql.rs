@@ -42,7 +42,10 @@ use twinbox_core::{
     endpoint::{PlainRefused, Protection},
 };
 use uuid::Uuid;
-use waits::{begin, bounded_idle, end, remember_waits, unbound_lock_wait, usual_waits};
+use waits::{
+    begin, bounded_idle, end, own_idle, own_lock_wait, own_statement, remember_waits, unbound_lock_wait,
+    usual_waits,
+};
 
 impl Dialect for MySql {
     const CAPABILITIES: Capabilities = Capabilities {
@@ -119,27 +122,21 @@ impl Dialect for MySql {
             wait_timeout = @twinbox_migration_idle",
     );
 
-    const BEGIN: &'static str = concat!(usual_waits!(), "; ", begin!());
-    const BEGIN_BOUNDED: &'static str =
-        concat!(usual_waits!(), "; ", remember_waits!(), "; SET SESSION ", bounded_idle!(), "; ", begin!());
-    const BEGIN_TO_CLAIM: &'static str = concat!(
-        remember_waits!(),
-        "; SET SESSION innodb_lock_wait_timeout = 2, ",
-        bounded_idle!(),
-        "; ",
-        begin!()
+    const BEGIN: &'static str = begin!(usual_waits!());
+    const BEGIN_BOUNDED: &'static str = begin!(remember_waits!(), usual_waits!(), bounded_idle!());
+    const BEGIN_TO_CLAIM: &'static str =
+        begin!(remember_waits!(), "SESSION innodb_lock_wait_timeout = 2", bounded_idle!());
+    const BEGIN_PLAIN: &'static str = concat!(
+        "SET ",
+        usual_waits!(),
+        "; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION"
     );
-    const BEGIN_PLAIN: &'static str =
-        concat!(usual_waits!(), "; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION");
     // The savepoint is gone if the transaction has ended: by COMMIT or ROLLBACK, a statement that commits, or
     // the server, on a deadlock. Then the server runs nothing of what follows.
     const COMMIT: Option<&'static str> = Some(concat!("RELEASE SAVEPOINT twinbox; COMMIT; ", end!()));
     const ROLLBACK: Option<&'static str> = Some(concat!("ROLLBACK; ", end!()));
-    const BEGIN_SHORT: &'static str = concat!(
-        remember_waits!(),
-        "; SET SESSION innodb_lock_wait_timeout = 1, wait_timeout = 2; ",
-        begin!()
-    );
+    const BEGIN_SHORT: &'static str =
+        begin!(remember_waits!(), "SESSION innodb_lock_wait_timeout = 1", "SESSION wait_timeout = 2",);
     const BEGIN_LONG: Option<&'static str> = None;
     const CHECK_DEFERRED: Option<&'static str> = None;
 

@@ -1,7 +1,7 @@
 //! Claims, attempts, dead letters and partitions of consumers.
 use super::{
     super::portable,
-    waits::{end, usual_waits},
+    waits::{end, own_idle, own_lock_wait, own_statement, usual_waits},
 };
 use crate::texts::{Consumers, DeadLetters, Inbox, Partitions};
 

@@ -1,5 +1,7 @@
 //! Making ticks, and finding out which holes stay empty.
-use super::waits::{bound_lock_wait, remember_waits, unbound_lock_wait, usual_waits};
+use super::waits::{
+    bound_lock_wait, own_idle, own_lock_wait, own_statement, remember_waits, unbound_lock_wait, usual_waits,
+};
 use crate::{
     Error, ErrorKind,
     catalog::Catalog,
@@ -22,12 +24,13 @@ const ROWS_OF_STATEMENT: usize = 1_000;
 /// Begins a transaction whose statements all see one snapshot of the server. No other process makes a tick
 /// before it ends, so the server ends it when its process is silent.
 const SNAPSHOT: &str = concat!(
+    "SET ",
     remember_waits!(),
-    "; SET SESSION wait_timeout = 2; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+    ", SESSION wait_timeout = 2; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT"
 );
-const COMMIT: &str = concat!("COMMIT; ", usual_waits!());
-const ROLLBACK: &str = concat!("ROLLBACK; ", usual_waits!());
+const COMMIT: &str = concat!("COMMIT; SET ", usual_waits!());
+const ROLLBACK: &str = concat!("ROLLBACK; SET ", usual_waits!());
 
 /// Positions without a committed row, from the first to the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

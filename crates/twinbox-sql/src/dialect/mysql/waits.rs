@@ -7,52 +7,89 @@ use crate::{Error, dialect::fence::session_bound, statement::raw};
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
 use std::time::Duration;
 
-/// Remembers the values of the session, once.
+/// How long the session itself waits for a lock, in whole seconds.
+macro_rules! own_lock_wait {
+    () => {
+        "CAST(COALESCE(@twinbox_lock_wait, @@SESSION.innodb_lock_wait_timeout) AS SIGNED)"
+    };
+}
+/// How long the session itself may be idle, in whole seconds.
+macro_rules! own_idle {
+    () => {
+        "CAST(COALESCE(@twinbox_idle, @@SESSION.wait_timeout) AS SIGNED)"
+    };
+}
+/// How long a statement of the session itself may take, in seconds.
+macro_rules! own_statement {
+    () => {
+        "CAST(COALESCE(@twinbox_statement, @@SESSION.max_statement_time) AS DECIMAL(20, 6))"
+    };
+}
+/// Remembers the values of the session, once. A part of `SET`, whose values are computed before any is set.
 macro_rules! remember_waits {
     () => {
-        "SET @twinbox_lock_wait = CAST(COALESCE(@twinbox_lock_wait, @@SESSION.innodb_lock_wait_timeout)
-                AS SIGNED),
-            @twinbox_idle = CAST(COALESCE(@twinbox_idle, @@SESSION.wait_timeout) AS SIGNED)
-            /*M! , @twinbox_statement =
-                CAST(COALESCE(@twinbox_statement, @@SESSION.max_statement_time) AS DECIMAL(20, 6)) */"
+        concat!(
+            "@twinbox_lock_wait = ",
+            own_lock_wait!(),
+            ",
+            @twinbox_idle = ",
+            own_idle!(),
+            "
+            /*M! , @twinbox_statement = ",
+            own_statement!(),
+            " */"
+        )
     };
 }
-/// Sets the values of the session again, if they were remembered.
+/// Sets the values of the session again, if they were remembered. A part of `SET`.
 macro_rules! usual_waits {
     () => {
-        "SET SESSION innodb_lock_wait_timeout =
-            CAST(COALESCE(@twinbox_lock_wait, @@SESSION.innodb_lock_wait_timeout) AS SIGNED),
-            wait_timeout = CAST(COALESCE(@twinbox_idle, @@SESSION.wait_timeout) AS SIGNED)
-            /*M! , max_statement_time =
-                CAST(COALESCE(@twinbox_statement, @@SESSION.max_statement_time) AS DECIMAL(20, 6)) */"
+        concat!(
+            "SESSION innodb_lock_wait_timeout = ",
+            own_lock_wait!(),
+            ",
+            SESSION wait_timeout = ",
+            own_idle!(),
+            "
+            /*M! , SESSION max_statement_time = ",
+            own_statement!(),
+            " */"
+        )
     };
 }
-/// For a transaction of Twinbox itself, and for a handler's until its claim says how long it may be idle.
+/// For a transaction of Twinbox itself, and for a handler's until its claim says how long it may be idle. A
+/// part of `SET`.
 macro_rules! bounded_idle {
     () => {
-        "wait_timeout = CAST(LEAST(@twinbox_idle, 30) AS SIGNED)"
+        concat!("SESSION wait_timeout = CAST(LEAST(", own_idle!(), ", 30) AS SIGNED)")
     };
 }
-/// Begins a transaction. Without `autocommit`, what a handler writes after the end of its transaction is
-/// rolled back with the next.
+/// Begins a transaction with settings of the session. Without `autocommit`, what a handler writes after the
+/// end of its transaction is rolled back with the next.
 macro_rules! begin {
-    () => {
-        "SET SESSION autocommit = 0; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION;
-        SAVEPOINT twinbox"
+    ($($settings:expr),+ $(,)?) => {
+        concat!(
+            "SET ",
+            $($settings, ", "),+,
+            "SESSION autocommit = 0;
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SAVEPOINT twinbox"
+        )
     };
 }
 /// Gives the session its own values back, after the transaction.
 macro_rules! end {
     () => {
-        concat!("SET SESSION autocommit = 1;\n        ", usual_waits!())
+        concat!("SET SESSION autocommit = 1, ", usual_waits!())
     };
 }
-pub(super) use {begin, bounded_idle, end, remember_waits, usual_waits};
+pub(super) use {
+    begin, bounded_idle, end, own_idle, own_lock_wait, own_statement, remember_waits, usual_waits,
+};
 
 /// Bounds the wait for locks, in whole seconds.
 pub(super) async fn bound_lock_wait(conn: &mut MySqlConnection, wait: Duration) -> Result<(), Error> {
     let seconds = wait.as_secs().clamp(1, 1_000_000);
-    let bound = format!("{}; SET SESSION innodb_lock_wait_timeout = {seconds}", remember_waits!());
+    let bound = format!("SET {}, SESSION innodb_lock_wait_timeout = {seconds}", remember_waits!());
     raw::<MySql>(AssertSqlSafe(bound)).execute(conn).await?;
     Ok(())
 }
@@ -68,25 +105,30 @@ pub(super) async fn unbound_lock_wait(
 }
 
 /// Ends the bound that a claim begins with. The smaller one of a short transaction stays.
-const UNBOUND_IDLE: &str = ",
-    wait_timeout = CAST(IF(@@SESSION.wait_timeout < LEAST(@twinbox_idle, 30), @@SESSION.wait_timeout,
-        @twinbox_idle) AS SIGNED)";
+const UNBOUND_IDLE: &str = concat!(
+    "SESSION wait_timeout = CAST(IF(@@SESSION.wait_timeout < LEAST(",
+    own_idle!(),
+    ", 30), @@SESSION.wait_timeout, ",
+    own_idle!(),
+    ") AS SIGNED)"
+);
 
-/// The statements of [`unbound_lock_wait`].
+/// The statement of [`unbound_lock_wait`].
 pub(super) fn unbound(idle_max: Option<Duration>) -> String {
     let bounds = idle_max.map(|idle_max| {
         // Whole seconds: the server counts nothing finer.
         let seconds = session_bound(idle_max).saturating_add(999) / 1000;
         let seconds = seconds.min(1_000_000);
+        let (idle, statement) = (own_idle!(), own_statement!());
         format!(
-            ", wait_timeout = CAST(LEAST(@twinbox_idle, {seconds}) AS SIGNED)
-            /*M! , max_statement_time = LEAST(IF(@twinbox_statement = 0, {seconds}, @twinbox_statement), \
-             {seconds}) */"
+            "SESSION wait_timeout = CAST(LEAST({idle}, {seconds}) AS SIGNED)
+            /*M! , SESSION max_statement_time = LEAST(IF({statement} = 0, {seconds}, {statement}), {seconds}) */"
         )
     });
     format!(
-        "{}; SET SESSION innodb_lock_wait_timeout = @twinbox_lock_wait{}",
+        "SET {}, SESSION innodb_lock_wait_timeout = {}, {}",
         remember_waits!(),
+        own_lock_wait!(),
         bounds.unwrap_or_else(|| UNBOUND_IDLE.to_owned())
     )
 }

@@ -184,7 +184,8 @@ async fn nobody_waits_for_the_purge_of_mysql() {
     for act in [
         "INSERT INTO twinbox_outbox (type, `key`, id, payload) VALUES ('orders.placed', 'k', 'x', '{}')",
         "UPDATE twinbox_cursors SET epoch = epoch + 1",
-        "INSERT INTO twinbox_holes (first, last, opened_by, probe_at) VALUES (1000, 1000, 1, UTC_TIMESTAMP(6))",
+        "INSERT INTO twinbox_holes (first, last, opened_by, probe_at)
+        VALUES (1000, 1000, 1, UTC_TIMESTAMP(6))",
         "UPDATE twinbox_holes SET probe_at = UTC_TIMESTAMP(6)",
         "INSERT INTO twinbox_ticks (id, newest) SELECT max(id) + 1, 21 FROM twinbox_ticks",
         "INSERT INTO twinbox_parked_messages (destination, position, type, state, blocks_key, attempts,
