@@ -39,7 +39,14 @@ pub(crate) fn run() -> Result<bool> {
         return failed("deny");
     }
     let mut results = test::run(Options::default(), &mut table)?;
-    results.add(test::run(ON_THE_NEWEST, &mut table)?);
+    match test::run(ON_THE_NEWEST, &mut table) {
+        Ok(more) => results.add(more),
+        // A machine may have servers of its own, or no registry.
+        Err(reason) => {
+            println!("SKIPPED: the tests on the newest servers: {reason}");
+            results.outcome.skipped += 1;
+        }
+    }
     println!("{}", table.text(&results.durations));
     Ok(results.print())
 }

@@ -140,7 +140,11 @@ pub(crate) fn libraries(deb: &Path) -> Result<Vec<String>> {
 /// Reads `libssl3 (>= 3.0), libaio1:any | libaio1t64, gawk`. Takes the first of several choices.
 fn read_libraries(depends: &str) -> Vec<String> {
     let names = depends.split(',').filter_map(|one| one.split(['|', '(', ':']).next());
-    names.map(str::trim).filter(|name| name.starts_with("lib")).map(str::to_owned).collect()
+    names
+        .map(str::trim)
+        .filter(|name| name.starts_with("lib") || *name == "zlib1g")
+        .map(str::to_owned)
+        .collect()
 }
 
 fn is_installed(package: &str) -> bool {
@@ -164,7 +168,7 @@ mod tests {
     #[test]
     fn the_libraries_of_a_package_are_found() {
         let depends = "mariadb-common (>= 1:10.11), libc6 (>= 2.34), libaio1:any | libaio1t64, zlib1g\n";
-        assert_eq!(read_libraries(depends), ["libc6", "libaio1"]);
+        assert_eq!(read_libraries(depends), ["libc6", "libaio1", "zlib1g"]);
         assert!(read_libraries("").is_empty());
     }
 }

@@ -39,7 +39,7 @@ cargo xtask test [AREA] [-- …]  run all tests, or one area of integration-test
     --one-by-one                with streams that take no batches
     --repeat N                  N times; counts failures by test
     --busy                      beside other work that takes all cores
-cargo xtask matrix [AREA]       run the tests on all versions of the servers, and print a table
+cargo xtask matrix              run the tests on all versions of the servers, and print a table
 cargo xtask bench NAME [ARGS]   run one benchmark on private servers
 cargo xtask release             make the packages of a release, unless it lacks something; publish nothing
 cargo xtask release --dry-run   make the packages, and tell what a release would lack
@@ -80,8 +80,7 @@ fn run(args: &[&str]) -> Result<bool> {
             println!("{}", table.text(&results.durations));
             Ok(results.print())
         }
-        ["matrix"] => matrix::run(None),
-        ["matrix", area] => matrix::run(Some(area)),
+        ["matrix"] => matrix::run(),
         ["bench", name, extra @ ..] => bench::run(name, extra),
         ["release"] => release::run(),
         ["release", "--dry-run"] => release::dry_run(),

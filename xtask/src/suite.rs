@@ -11,8 +11,13 @@ use crate::error::Result;
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Runs a program of another suite with the libraries of that suite, the C library among them.
 const WRAPPER: &str = r#"#!/bin/sh
-libraries=$(echo "$(cd "$(dirname "$0")/.." && pwd)"/lib/*-linux-gnu)
-exec "$libraries"/ld-linux-*.so.* --library-path "$libraries" "$0.real" "$@"
+root=$(cd "$(dirname "$0")/../.." && pwd)
+libraries=$(echo "$root"/usr/lib/*-linux-gnu "$root"/lib/*-linux-gnu | tr ' ' :)
+for loader in "$root"/usr/lib/*-linux-gnu/ld-linux-*.so.* "$root"/lib/*-linux-gnu/ld-linux-*.so.*; do
+    [ -x "$loader" ] && exec "$loader" --library-path "$libraries" "$0.real" "$@"
+done
+echo "$root has no loader" >&2
+exit 1
 "#;
 
 /// A suite, such as `sid`, with its list of packages.

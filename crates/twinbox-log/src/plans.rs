@@ -7,9 +7,14 @@ pub fn page<DB: Dialect>(store: &Store<DB>) -> String {
 }
 
 /// Returns the SQL that finds the positions of the next messages of a window, where that is a statement of
-/// its own. Binds: p, p, w, after, limit, after, floor, ceiling, w, limit, w, w, after.
+/// its own. Binds: p, p, w, after, limit, after, floor, p, ceiling, w, limit, w, w, after.
 pub fn positions<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().holes.positions.as_str().to_owned()
+}
+
+/// Returns the SQL with which a step of the purge begins. No binds.
+pub fn lock_first_tick<DB: Dialect>(store: &Store<DB>) -> String {
+    store.engine().sql().holes.lock_first_tick.as_str().to_owned()
 }
 
 /// Returns the SQL that reads the newest tick, and makes one if a message lies beyond it, as for a reader

@@ -7,6 +7,9 @@ use twinbox_sql::{
     engine::{PURGE_BATCH, Purged, Text, micros, query, scalar},
 };
 
+/// How often one step of the purge is tried. It waits a second for a lock.
+const TRIES_MAX: u32 = 5;
+
 /// How long [`Log::purge`] keeps messages, and for whom. A bare [`Duration`] is `Retention::new` of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -101,9 +104,16 @@ impl<DB: Dialect> Log<DB> {
             let messages = self.engine.execute(purge, |query| query.bind(age).bind(batch)).await?;
             return Ok(Purged { messages, next: (messages >= PURGE_BATCH.into()).then_some(after) });
         }
-        let mut tx = self.engine.begin_short().await?;
-        let purged = DB::purge(&mut tx, self.engine.catalog(), age, after).await;
-        end(tx, purged).await
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut tx = self.engine.begin_short().await?;
+            let purged = DB::purge(&mut tx, self.engine.catalog(), age, after).await;
+            match end(tx, purged).await {
+                Err(error) if error.is_contention() && tries < TRIES_MAX => {}
+                purged => return purged,
+            }
+        }
     }
 
     async fn purge_ticks(&self, age: i64) -> Result<(), Error> {
@@ -153,7 +163,7 @@ impl<DB: Dialect> Log<DB> {
 
 async fn end<DB: Dialect, T>(tx: OwnedTx<DB>, done: Result<T, Error>) -> Result<T, Error> {
     match done {
-        Ok(done) => tx.commit().await.map(|()| done),
+        Ok(done) => tx.commit_silently().await.map(|()| done),
         Err(error) => {
             let _ = tx.rollback().await;
             Err(error)

@@ -225,6 +225,12 @@ impl<DB: Dialect> OwnedTx<DB> {
         }
     }
 
+    /// Commits without telling the readers of this process to look for messages.
+    #[doc(hidden)]
+    pub async fn commit_silently(self) -> Result<(), Error> {
+        self.commit_guarded(false).await
+    }
+
     /// Commits without a round trip to ask whether the transaction is whole.
     pub(crate) async fn commit_guarded(mut self, wakes_readers: bool) -> Result<(), Error> {
         match DB::COMMIT {

@@ -62,12 +62,15 @@ pub(crate) async fn publish_all<DB: Dialect>(
     write_all.instrument(span).await
 }
 
+/// The bytes of a header's byte in JSON, at most: `\u0001`.
+const JSON_BYTES_MAX: usize = 6;
+
 /// How many of the first messages one statement writes.
 fn of_one_statement(messages: &[Fields]) -> usize {
     let mut bytes = 0;
     let fits = |message: &&Fields| {
         let headers = message.headers.iter().map(|(name, value)| name.len() + value.len());
-        bytes += message.payload.len() + headers.sum::<usize>();
+        bytes += message.payload.len() + JSON_BYTES_MAX * headers.sum::<usize>();
         bytes <= PUBLISH_ALL_BYTES_MAX
     };
     messages.iter().take(PUBLISH_ALL_MAX).take_while(fits).count().max(1)

@@ -47,6 +47,9 @@ use waits::{
     usual_waits,
 };
 
+/// ProxySQL answers the same without the comment by itself, with a version of its own.
+const VERSION: &str = "SELECT /* of the server */ version()";
+
 impl Dialect for MySql {
     const CAPABILITIES: Capabilities = Capabilities {
         deferred_constraints: false,
@@ -153,7 +156,7 @@ impl Dialect for MySql {
     }
 
     async fn check_server(conn: &mut MySqlConnection) -> Result<(), Error> {
-        let version: String = query_of::<MySql>("SELECT version()", false).scalar().fetch_one(conn).await?;
+        let version: String = query_of::<MySql>(VERSION, false).scalar().fetch_one(conn).await?;
         check_mysql(&version)
     }
 

@@ -149,7 +149,11 @@ impl Dialect for Postgres {
             query_of::<Postgres>("SELECT version()", false).scalar().fetch_one(&mut *conn).await?;
         check_postgres(&version)?;
         // Aurora DSQL says the version of the Postgres from which it has its parser.
-        let mapping = "SELECT to_regclass('sys.iam_pg_role_mappings') IS NOT NULL";
+        let mapping = "SELECT EXISTS (
+            SELECT 1
+            FROM pg_catalog.pg_class c
+            JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+            WHERE n.nspname = 'sys' AND c.relname = 'iam_pg_role_mappings')";
         match query_of::<Postgres>(mapping, false).scalar().fetch_one(conn).await? {
             true => Err(other_product("Aurora DSQL", "Postgres 14 or newer")),
             false => Ok(()),

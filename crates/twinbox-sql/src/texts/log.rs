@@ -182,7 +182,7 @@ area! {
         forget,
         /// The positions of a window with a row, by kind: late committers and newcomers in order, each up to
         /// a limit, and the holes of its second tick, by `holes_closed_by`. Binds: p, twice; w, after,
-        /// limit; after, floor, ceiling, w, limit; w, twice; after.
+        /// limit; after, floor, p, ceiling, w, limit; w, twice; after.
         positions,
         /// Keeps cursors from beginning in the past until the transaction ends.
         lock_first_tick,

@@ -1,7 +1,7 @@
 //! Reading again what a cursor has settled, and no more than that.
 use crate::support::{
     cases::cases,
-    databases::Postgres,
+    databases::{MySql, Postgres},
     log::{
         Names, draft, open, open_with, publish, publish_all, run, run_until, settle_until, take, text, texts,
     },
@@ -248,7 +248,7 @@ async fn who_reads_for_a_replay_hears_that_it_was_cancelled<DB: Names>(store: &S
 
 /// What commits late has a lower position than what was settled before it; each is read again where it
 /// belongs.
-async fn late_commits_are_read_again_once(store: &Store<Postgres>) {
+async fn late_commits_are_read_again<DB: Names>(store: &Store<DB>) {
     let mut reader = open(store, "d").await;
     let mut late = store.begin().await.unwrap();
     store.outbox().publish_draft(&mut late, draft(None, "late")).await.unwrap();
@@ -269,6 +269,30 @@ async fn late_commits_are_read_again_once(store: &Store<Postgres>) {
     assert_eq!(came, ["1", "2", "late"], "what was not settled then is not the replay's");
 }
 
+async fn late_commits_are_read_again_once(store: &Store<Postgres>) {
+    late_commits_are_read_again(store).await;
+}
+
+async fn late_commits_are_read_again_once_on_mysql(store: &Store<MySql>) {
+    late_commits_are_read_again(store).await;
+}
+
+/// The destination stands in the middle of the second one.
+async fn each_window_of_a_replay_is_read_once<DB: Names>(store: &Store<DB>) {
+    publish(store, None, &["1", "2"]).await;
+    let mut reader = open(store, "d").await;
+    settle_until(&mut reader, "2").await;
+    run_until(store, &mut reader, "d", |row| row.p > 0 && row.p == row.w).await;
+    reader.close().await.unwrap();
+    publish(store, None, &["3", "4", "5"]).await;
+    settle(store, "d", 1).await;
+    let replay = make(store, "d", &Selection::new()).await;
+    assert_eq!(replay.selected, 3);
+    let mut reader = open_replay(store, &replay).await;
+    assert_eq!(read_out(&mut reader).await, ["1", "2", "3"]);
+    reader.close().await.unwrap();
+}
+
 cases! {
     with a store:
     all: [
@@ -279,8 +303,8 @@ cases! {
         the_log_is_kept_for_a_replay_until_it_ends,
         a_replay_is_held_with_its_destination,
         who_reads_for_a_replay_hears_that_it_was_cancelled,
+        each_window_of_a_replay_is_read_once,
     ]
-    postgres: [
-        late_commits_are_read_again_once,
-    ]
+    postgres: [late_commits_are_read_again_once]
+    mysql: [late_commits_are_read_again_once_on_mysql]
 }

@@ -83,7 +83,7 @@ pub(super) const HOLES: Holes = Holes {
         (
             SELECT 1, o.position, o.position
             FROM {outbox} o FORCE INDEX (PRIMARY)
-            WHERE o.position > GREATEST(?, ?) AND o.position <= ?
+            WHERE o.position > GREATEST(?, ?, (SELECT newest FROM {ticks} WHERE id = ?)) AND o.position <= ?
                 AND o.position <= (SELECT newest FROM {ticks} WHERE id = ?) AND o.type <> ''
             ORDER BY o.position
             LIMIT ?
@@ -96,7 +96,7 @@ pub(super) const HOLES: Holes = Holes {
         )",
     lock_first_tick: "
         SELECT id
-        FROM {ticks}
+        FROM {ticks} FORCE INDEX (PRIMARY)
         WHERE id = 0
         FOR UPDATE",
     purgeable_ticks: "
@@ -129,9 +129,12 @@ pub(super) const HOLES: Holes = Holes {
             AND NOT EXISTS (SELECT 1 FROM {parked_messages} p WHERE p.position = o.position)
         ORDER BY o.position
         LIMIT ?",
+    // One that names the table first takes the name of an index. It would read a short log as a whole, up to
+    // rows that a producer holds.
     purge: "
-        DELETE FROM {outbox}
-        WHERE position IN",
+        DELETE d
+        FROM {outbox} d FORCE INDEX (PRIMARY)
+        WHERE d.position IN",
     purge_ticks: "
         DELETE FROM {ticks}
         WHERE id > 0 AND id < ?

@@ -57,7 +57,7 @@ pub(super) const LOG: Log = Log {
         FROM (SELECT ? AS p, ? AS w, ? AS run) b
         LEFT JOIN {ticks} p ON p.id = b.p
         LEFT JOIN {ticks} w ON w.id = b.w",
-    // By primary key. No payload is copied into a temporary table.
+    // By primary key. Without an order, so that no payload is copied into a temporary table.
     page: "
         SELECT r.is_readable, o.position, {message}
         FROM (
@@ -67,8 +67,7 @@ pub(super) const LOG: Log = Log {
         LEFT JOIN (
             JSON_TABLE(?, '$[*]' COLUMNS (n BIGINT PATH '$')) u
             JOIN {outbox} o ON o.position = u.n
-        ) ON true
-        ORDER BY o.position",
+        ) ON true",
     // Ticks that a cursor names are left out before the limit, and once more under a lock.
     thin_ticks: concat!(
         "
@@ -115,9 +114,10 @@ pub(super) const LOG: Log = Log {
         WHERE t.newest <= b.start AND t.id <= b.p
             AND EXISTS (SELECT 1 FROM {ticks} x WHERE x.id = b.w)
             AND EXISTS (SELECT 1 FROM {ticks} x WHERE x.id = b.p)",
+    // By the rows themselves: an index that has their ids would be locked alone.
     lock_ticks: "
         SELECT id
-        FROM {ticks}
+        FROM {ticks} FORCE INDEX (PRIMARY)
         LOCK IN SHARE MODE",
     backlog: concat!(
         "

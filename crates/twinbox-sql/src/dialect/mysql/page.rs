@@ -10,6 +10,8 @@ use crate::{
 };
 use sqlx::{MySql, MySqlConnection, Row as _};
 
+/// The rows of one look, at least. A page of a few large messages may stand behind many that came later.
+const ROWS_MIN: usize = 1_000;
 /// Rows of the statement that reads positions.
 const NEWCOMER: i64 = 1;
 const HOLE: i64 = 2;
@@ -36,8 +38,13 @@ impl Holes {
     }
 
     pub(super) fn hold(&self, position: i64) -> bool {
-        let before = self.0.partition_point(|&(first, _)| first <= position);
-        before > 0 && self.0[before - 1].1 >= position
+        self.end_around(position).is_some()
+    }
+
+    /// The last position of the hole around a position.
+    fn end_around(&self, position: i64) -> Option<i64> {
+        let before = self.0.partition_point(|&(first, _)| first <= position).checked_sub(1)?;
+        Some(self.0[before].1).filter(|&last| last >= position)
     }
 }
 
@@ -48,10 +55,10 @@ pub(super) async fn positions(
     page: PageBinds,
 ) -> Result<Vec<i64>, Error> {
     let (limit, mut after) = (usize::try_from(page.limit).unwrap_or(usize::MAX), page.after);
-    let mut positions = Vec::new();
+    let (rows, mut positions) = (limit.max(ROWS_MIN), Vec::new());
     loop {
-        let look = look(conn, catalog, PageBinds { after, ..page }).await?;
-        let (found, reached) = look.settled(limit);
+        let look = look(conn, catalog, rows, PageBinds { after, ..page }).await?;
+        let (found, reached) = look.settled(rows);
         positions.extend(found);
         positions.truncate(limit);
         match reached {
@@ -61,10 +68,16 @@ pub(super) async fn positions(
     }
 }
 
-async fn look(conn: &mut MySqlConnection, catalog: &Catalog, page: PageBinds) -> Result<Look, Error> {
+async fn look(
+    conn: &mut MySqlConnection,
+    catalog: &Catalog,
+    rows: usize,
+    page: PageBinds,
+) -> Result<Look, Error> {
+    let rows = i64::try_from(rows).unwrap_or(i64::MAX);
     let late = query::<MySql>(&catalog.sql.holes.positions).bind(page.p).bind(page.p).bind(page.w);
-    let newcomers = late.bind(page.after).bind(page.limit).bind(page.after).bind(page.floor);
-    let newcomers = newcomers.bind(page.ceiling).bind(page.w).bind(page.limit);
+    let newcomers = late.bind(page.after).bind(rows).bind(page.after).bind(page.floor).bind(page.p);
+    let newcomers = newcomers.bind(page.ceiling).bind(page.w).bind(rows);
     let holes = newcomers.bind(page.w).bind(page.w).bind(page.after);
     let (mut look, mut ranges) = (Look::default(), Vec::new());
     for row in holes.fetch_all(conn).await? {
@@ -82,14 +95,16 @@ async fn look(conn: &mut MySqlConnection, catalog: &Catalog, page: PageBinds) ->
 }
 
 impl Look {
-    /// The positions that are settled, and how far the look reached if it was cut.
-    fn settled(self, limit: usize) -> (Vec<i64>, Option<i64>) {
+    /// The positions that are settled, and how far the look reached if it was cut: up to the end of a hole, so
+    /// that there are no more looks than holes and pages.
+    fn settled(self, rows: usize) -> (Vec<i64>, Option<i64>) {
         let Self { late, newcomers, holes } = self;
-        let is_late_cut = late.len() >= limit;
-        let is_cut = is_late_cut || newcomers.len() >= limit;
+        let is_late_cut = late.len() >= rows;
+        let is_cut = is_late_cut || newcomers.len() >= rows;
         // Late committers stand before all newcomers.
         let newcomers = if is_late_cut { Vec::new() } else { newcomers };
         let reached = newcomers.last().or(late.last()).copied().filter(|_| is_cut);
+        let reached = reached.map(|position| holes.end_around(position).unwrap_or(position));
         let found = late.into_iter().chain(newcomers).filter(|&position| !holes.hold(position));
         (found.collect(), reached)
     }
@@ -122,7 +137,8 @@ mod tests {
 
     #[test]
     fn a_look_that_was_cut_says_how_far_it_reached() {
-        assert_eq!(look(&[3], &[5, 6], &[(5, 6)]).settled(2), (vec![3], Some(6)));
+        assert_eq!(look(&[3], &[5, 6], &[(5, 5)]).settled(2), (vec![3, 6], Some(6)));
+        assert_eq!(look(&[3], &[5, 6], &[(5, 90)]).settled(2), (vec![3], Some(90)));
         assert_eq!(look(&[], &[], &[]).settled(2), (vec![], None));
     }
 

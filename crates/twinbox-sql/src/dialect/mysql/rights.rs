@@ -7,16 +7,20 @@ macro_rules! account_of_role {
         "CASE
                     WHEN binds.role = '' THEN CURRENT_USER()
                     WHEN binds.role LIKE '%@%' THEN binds.role
-                    WHEN EXISTS (
-                            SELECT 1
-                            FROM information_schema.user_privileges u
-                            WHERE u.grantee = CONCAT(QUOTE(binds.role), '@''%'''))
-                        THEN CONCAT(binds.role, '@%')
+                    WHEN of_every_host.grantee IS NOT NULL THEN CONCAT(binds.role, '@%')
                     ELSE CONCAT(binds.role, '@') END AS account"
     };
 }
+/// The accounts with which `binds` is joined for that. Not asked in a sub-select: MariaDB 10.11.18 forgets
+/// columns with binds there, at the second execution of a prepared statement.
+macro_rules! accounts {
+    () => {
+        "LEFT JOIN (SELECT DISTINCT grantee FROM information_schema.user_privileges) of_every_host
+                    ON of_every_host.grantee = CONCAT(QUOTE(binds.role), '@''%''')"
+    };
+}
 
-pub(super) use account_of_role;
+pub(super) use {account_of_role, accounts};
 
 /// The account that is asked about, with the namespace. Binds: role, namespace.
 macro_rules! account {
@@ -31,6 +35,9 @@ macro_rules! account {
             account_of_role!(),
             "
                 FROM (SELECT ? AS role, ? AS namespace) binds
+                ",
+            accounts!(),
+            "
             ) named
         ) b"
         )

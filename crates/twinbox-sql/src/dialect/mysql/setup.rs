@@ -83,6 +83,9 @@ pub(super) const SETUP: Setup = Setup {
         rights::account_of_role!(),
         "
                 FROM (SELECT ? AS role, ? AS object, ? AS privilege, ? AS of_column) binds
+                ",
+        rights::accounts!(),
+        "
             ) named
         ) b"
     ),

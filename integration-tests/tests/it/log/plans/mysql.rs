@@ -1,5 +1,6 @@
 //! A long log of MySQL: what a look, a page and the purge read, and for whom the purge makes others wait.
 use super::*;
+use crate::support::wait::in_time;
 use crate::support::{
     databases::PROCESSES,
     log::{run_until, settle_until},
@@ -7,6 +8,7 @@ use crate::support::{
 };
 use sqlx::{MySql, MySqlConnection, MySqlPool, mysql::MySqlPoolOptions};
 use std::time::{Duration, Instant};
+use twinbox::{Timestamp, log::StartPosition};
 
 /// The settled rows of a log. With `--long` as many as the book promises.
 fn rows() -> i64 {
@@ -120,7 +122,7 @@ async fn a_long_log_of_mysql_is_read_no_further_than_what_is_returned() {
     let (read, _) = cost(&pool, "a look", &plans::newest(&store), &[]).await;
     assert!(read <= 4 * OPEN, "{read}");
     let positions =
-        |p: i64, w: i64, floor: i64, ceiling: i64| [p, p, w, 0, 500, 0, floor, ceiling, w, 500, w, w, 0];
+        |p: i64, w: i64, floor: i64, ceiling: i64| [p, p, w, 0, 500, 0, floor, p, ceiling, w, 500, w, w, 0];
     let statement = plans::positions(&store);
     let newest = positions(log.settled, last, rows, rows + OPEN * 2);
     let (read, returned) = cost(&pool, "the page with a late commit", &statement, &newest).await;
@@ -150,6 +152,7 @@ async fn the_purge_of_a_long_log_of_mysql_reads_what_it_deletes() {
         began.elapsed() / batches as u32
     );
     assert!(purged.messages as i64 > rows() / 5, "{purged:?}");
+    assert!(read > rows() / 5, "{read}");
     assert!(read <= batches * (5 * 1_000 + 2 * CLOSED) + 3 * TICKS, "{read}");
 }
 
@@ -165,7 +168,8 @@ async fn nobody_waits_for_the_purge_of_mysql() {
     run_until(&world, &mut reader, "d", |row| row.p > 0 && row.p == row.w).await;
     reader.close().await.unwrap();
     let mut held = world.owner().pool().begin().await.unwrap();
-    sqlx::query("SELECT position FROM twinbox_outbox ORDER BY position LIMIT 1 FOR UPDATE")
+    // In the middle: others are deleted by then, and stay locked.
+    sqlx::query("SELECT position FROM twinbox_outbox WHERE position = 11 FOR UPDATE")
         .fetch_all(&mut *held)
         .await
         .unwrap();
@@ -174,7 +178,7 @@ async fn nobody_waits_for_the_purge_of_mysql() {
         async move { Log::new(&store).purge(Duration::ZERO).await }
     });
     let waits = format!(
-        "SELECT count(*) FROM {} WHERE db = DATABASE() AND info LIKE 'DELETE FROM twinbox_outbox%'",
+        "SELECT count(*) FROM {} WHERE db = DATABASE() AND info LIKE 'DELETE d%twinbox_outbox%'",
         PROCESSES
     );
     eventually(async || (world.number(&waits).await > 0).then_some(())).await;
@@ -194,8 +198,31 @@ async fn nobody_waits_for_the_purge_of_mysql() {
     ] {
         sqlx::raw_sql(act).execute(&mut *conn).await.unwrap_or_else(|error| panic!("{act}: {error}"));
     }
-    assert!(!purging.is_finished());
     held.rollback().await.unwrap();
     drop(conn);
-    let _ = purging.await.unwrap();
+    in_time(purging).await.unwrap().unwrap();
+    assert!(world.rows("outbox").await <= 3, "it went on, and left what is new and the last one before");
+}
+
+/// The purge has read the cursors, and the new one names a tick whose messages it is about to delete.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_that_begins_in_the_past_waits_for_the_purge_of_mysql() {
+    let log = LongLog::new().await;
+    let world = &log.world;
+    for start in [StartPosition::Beginning, StartPosition::At(Timestamp::from_micros(1))] {
+        let mut purge = world.owner().pool().begin().await.unwrap();
+        sqlx::query(AssertSqlSafe(plans::lock_first_tick(world))).fetch_all(&mut *purge).await.unwrap();
+        let name = format!("{start:?}");
+        let options = ReaderOptions::new().start(start);
+        let (store, destination) = ((**world).clone(), name.clone());
+        let opening = tokio::spawn(async move { open_with(&store, &destination, options).await });
+        let waits = format!(
+            "SELECT count(*) FROM {PROCESSES} WHERE db = DATABASE() AND info LIKE '%LOCK IN SHARE MODE'"
+        );
+        eventually(async || (world.number(&waits).await > 0).then_some(())).await;
+        let cursors = format!("SELECT count(*) FROM twinbox_cursors WHERE destination = '{name}'");
+        assert_eq!(world.number(&cursors).await, 0);
+        purge.rollback().await.unwrap();
+        in_time(opening).await.unwrap().close().await.unwrap();
+    }
 }
