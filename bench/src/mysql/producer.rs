@@ -12,7 +12,8 @@ const RUNS: usize = 5;
 const TABLES: &str = "
     CREATE TABLE customers (id INT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
     INSERT INTO customers
-        SELECT n - 1, 0 FROM JSON_TABLE(CONCAT('[0', REPEAT(',0', 9999), ']'), '$[*]' COLUMNS (n FOR ORDINALITY)) numbers;
+        SELECT n - 1, 0
+        FROM JSON_TABLE(CONCAT('[0', REPEAT(',0', 9999), ']'), '$[*]' COLUMNS (n FOR ORDINALITY)) numbers;
     CREATE TABLE orders (id BIGINT AUTO_INCREMENT PRIMARY KEY, customer INT, n BIGINT, note TEXT);
     CREATE TABLE plain_outbox (id BIGINT AUTO_INCREMENT PRIMARY KEY, type VARCHAR(128) NOT NULL,
         `key` VARCHAR(255), payload MEDIUMBLOB NOT NULL, created_at DATETIME(6) DEFAULT NOW(6))";
