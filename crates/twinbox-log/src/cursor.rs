@@ -117,8 +117,8 @@ async fn ensure<DB: Dialect>(
     conn.done().await
 }
 
-/// Finds the tick of a time, or the first one, and makes a cursor that names it. Ticks are locked meanwhile: a
-/// task that thins or purges them, or their messages, sees no cursor before the commit.
+/// Finds the tick of a time, or the first one, and makes a cursor that names it. Ticks are locked meanwhile:
+/// a task that thins or purges them, or their messages, sees no cursor before the commit.
 async fn create_in_the_past<DB: Dialect>(
     engine: &Engine<DB>,
     destination: &str,

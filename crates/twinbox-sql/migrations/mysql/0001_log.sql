@@ -267,8 +267,8 @@ CREATE TABLE IF NOT EXISTS {destination_secrets} (
     secret BINARY(32) NOT NULL
 ) ENGINE=InnoDB;
 
--- The current run of the server: a table in memory is empty after a start, when commits may be lost. A process
--- that relies on its memory compares the run first. A replica has runs of its own, by its server id.
+-- The current run of the server: a table in memory is empty after a start, when commits may be lost. Whoever
+-- relies on memory compares the run first. A replica has runs of its own, by its server id.
 CREATE TABLE IF NOT EXISTS {server_run} (
     server_id BIGINT NOT NULL PRIMARY KEY,
     id BIGINT NOT NULL

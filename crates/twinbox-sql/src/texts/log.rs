@@ -186,8 +186,8 @@ area! {
         positions,
         /// Keeps cursors from beginning in the past until the transaction ends.
         lock_first_tick,
-        /// The newest tick of an age, by `ticks_taken_at`, the oldest that a reader has settled, and the newest
-        /// position. Bind: age.
+        /// The newest tick of an age, by `ticks_taken_at`, the oldest that a reader has settled, and the
+        /// newest position. Bind: age.
         purgeable_ticks,
         /// The newest tick up to one, by primary key. Bind: tick.
         tick_up_to,

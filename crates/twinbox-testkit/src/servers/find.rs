@@ -83,8 +83,8 @@ pub fn postgres_bin() -> Result<PathBuf, ServerError> {
         .ok_or_else(|| missing("no Postgres (initdb) found", "TWINBOX_PG_BIN"))
 }
 
-/// Returns the folder with `mariadbd` or `mysqld`: `TWINBOX_MYSQL_BIN`, or else one with MariaDB of the `PATH`,
-/// `/usr/sbin`, `/usr/bin` or [`cache`].
+/// Returns the folder with `mariadbd` or `mysqld`: `TWINBOX_MYSQL_BIN`, or else one with MariaDB of the
+/// `PATH`, `/usr/sbin`, `/usr/bin` or [`cache`].
 ///
 /// `mariadb-install-db` stands in the same folder, or in `bin` or `scripts` beside it.
 ///

@@ -33,7 +33,8 @@ const OPTIONS: [&str; 8] = [
 const OPTIONS_OF_MARIADB: &[&str] = &["--innodb-log-file-size=256M"];
 const OPTIONS_OF_MYSQL: &[&str] = &["--innodb-redo-log-capacity=512M", "--mysqlx=OFF", "--secure-file-priv="];
 
-/// Lets root in from the address of tests: the server looks up no names, and at first knows root by name alone.
+/// Lets root in from the address of tests: the server looks up no names, and at first knows root by name
+/// alone.
 const ROOT_OF_ADDRESS: &str = "CREATE USER 'root'@'127.0.0.1'; \
     GRANT ALL PRIVILEGES ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;\n";
 

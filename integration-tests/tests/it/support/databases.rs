@@ -13,6 +13,7 @@ pub(crate) use sqlx::{
     sqlite::SqlitePoolOptions as PgPoolOptions,
 };
 
-/// The sessions of MySQL or MariaDB. MySQL cannot read the old table while a session has bytes in its statement.
+/// The sessions of MySQL or MariaDB. MySQL cannot read the old table while a session has bytes in its
+/// statement.
 pub(crate) const PROCESSES: &str =
     "/*!80400 performance_schema.processlist */ /*M! information_schema.processlist */";

@@ -95,8 +95,8 @@ async fn look(
 }
 
 impl Look {
-    /// The positions that are settled, and how far the look reached if it was cut: up to the end of a hole, so
-    /// that there are no more looks than holes and pages.
+    /// The positions that are settled, and how far the look reached if it was cut: up to the end of a hole,
+    /// so that there are no more looks than holes and pages.
     fn settled(self, rows: usize) -> (Vec<i64>, Option<i64>) {
         let Self { late, newcomers, holes } = self;
         let is_late_cut = late.len() >= rows;

@@ -122,7 +122,8 @@ pub(super) fn unbound(idle_max: Option<Duration>) -> String {
         let (idle, statement) = (own_idle!(), own_statement!());
         format!(
             "SESSION wait_timeout = CAST(LEAST({idle}, {seconds}) AS SIGNED)
-            /*M! , SESSION max_statement_time = LEAST(IF({statement} = 0, {seconds}, {statement}), {seconds}) */"
+            /*M! , SESSION max_statement_time =
+                LEAST(IF({statement} = 0, {seconds}, {statement}), {seconds}) */"
         )
     });
     format!(
