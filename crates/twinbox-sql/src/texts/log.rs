@@ -61,7 +61,7 @@ area! {
         /// p, w, server run.
         window_bounds,
         /// The next messages of a window, perhaps out of order. Every row begins with whether the window can
-        /// be read here; a row without a position says only that. Binds: see [`Dialect::bind_page`].
+        /// be read here; a row without a position says only that. Binds: see `bind_page`.
         page,
         /// Deletes ticks that nobody needs: one a second stays of those that had a next one 10 s ago, one a
         /// minute of those older than an hour, every one that a cursor or a running replay names, and for an
