@@ -10,7 +10,8 @@ use crate::{
 };
 use sqlx::{MySql, MySqlConnection, Row as _};
 
-/// The rows of one look, at least. A page of a few large messages may stand behind many that came later.
+/// The rows of one look after the first, at least. A page of a few large messages may stand behind many that
+/// came later.
 const ROWS_MIN: usize = 1_000;
 /// Rows of the statement that reads positions.
 const NEWCOMER: i64 = 1;
@@ -55,7 +56,7 @@ pub(super) async fn positions(
     page: PageBinds,
 ) -> Result<Vec<i64>, Error> {
     let (limit, mut after) = (usize::try_from(page.limit).unwrap_or(usize::MAX), page.after);
-    let (rows, mut positions) = (limit.max(ROWS_MIN), Vec::new());
+    let (mut rows, mut positions) = (limit, Vec::new());
     loop {
         let look = look(conn, catalog, rows, PageBinds { after, ..page }).await?;
         let (found, reached) = look.settled(rows);
@@ -65,6 +66,7 @@ pub(super) async fn positions(
             Some(reached) if positions.len() < limit => after = reached,
             _ => return Ok(positions),
         }
+        rows = limit.max(ROWS_MIN);
     }
 }
 

@@ -45,13 +45,15 @@ macro_rules! remember_waits {
 macro_rules! usual_waits {
     () => {
         concat!(
-            "SESSION innodb_lock_wait_timeout = ",
+            "SESSION innodb_lock_wait_timeout =
+            ",
             own_lock_wait!(),
             ",
             SESSION wait_timeout = ",
             own_idle!(),
             "
-            /*M! , SESSION max_statement_time = ",
+            /*M! , SESSION max_statement_time =
+            ",
             own_statement!(),
             " */"
         )
@@ -79,7 +81,7 @@ macro_rules! begin {
 /// Gives the session its own values back, after the transaction.
 macro_rules! end {
     () => {
-        concat!("SET SESSION autocommit = 1, ", usual_waits!())
+        concat!("SET SESSION autocommit = 1,\n            ", usual_waits!())
     };
 }
 pub(super) use {
