@@ -24,7 +24,7 @@ use twinbox::{
     CancellationToken, Draft, Error, ErrorKind, Store,
     log::{Entry, Reader, ReaderOptions},
 };
-use twinbox_testkit::servers::MySqlOptions;
+use twinbox_testkit::servers::{MySqlOptions, find};
 use uuid::Uuid;
 
 /// How many messages show that the writers got going.
@@ -204,10 +204,13 @@ async fn what_is_not_yet_on_the_disk_is_not_handed_out() {
     }
     publish_all(&store, vec![numbered(3)]).await;
     let truth = committed(&store).await.unwrap();
-    assert!(!naive.ledger.ghosts(&truth).is_empty(), "what was seen is still there: {truth:?}");
-    let mut conn = MySqlConnection::connect(&server.url()).await.unwrap();
-    naive.page(&mut conn, async {}).await.unwrap();
-    assert_eq!(naive.ledger.lost(&truth), [3], "its position was given before");
+    // MySQL hands the system what waits for the disk, so that a kill of its process forgets nothing.
+    if find::mysql_bin().unwrap().join("mariadbd").exists() {
+        assert!(!naive.ledger.ghosts(&truth).is_empty(), "what was seen is still there: {truth:?}");
+        let mut conn = MySqlConnection::connect(&server.url()).await.unwrap();
+        naive.page(&mut conn, async {}).await.unwrap();
+        assert_eq!(naive.ledger.lost(&truth), [3], "its position was given before");
+    }
     drop(reader);
     let mut reader = take_over(&store, "d", options).await;
     let kept: Vec<_> = truth.iter().map(i64::to_string).collect();
