@@ -139,7 +139,7 @@ impl Dialect for MySql {
     const COMMIT: Option<&'static str> = Some(concat!("RELEASE SAVEPOINT twinbox; COMMIT; ", end!()));
     const ROLLBACK: Option<&'static str> = Some(concat!("ROLLBACK; ", end!()));
     const BEGIN_SHORT: &'static str =
-        begin!(remember_waits!(), "SESSION innodb_lock_wait_timeout = 1", "SESSION wait_timeout = 2",);
+        begin!(remember_waits!(), "SESSION innodb_lock_wait_timeout = 1", "SESSION wait_timeout = 2");
     const BEGIN_LONG: Option<&'static str> = None;
     const CHECK_DEFERRED: Option<&'static str> = None;
 

@@ -35,6 +35,8 @@ pub(super) use operations::{OPERATIONS, WEBHOOKS};
 pub(super) use operations::{claim_operation, complete_operation, receive_webhook};
 pub(super) use operators::{AUDIT, BACKLOG, REDACTION};
 pub(super) use parking::{DELIVERIES, DELIVERY_QUEUE, DESTINATION_QUEUE, PARKED_MESSAGES};
+#[cfg(feature = "mysql")]
+pub(super) use publishing::move_due;
 pub(super) use publishing::{DELAYED, OUTBOX, SETUP};
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(super) use without_arrays::{park_one_by_one, publish_all};

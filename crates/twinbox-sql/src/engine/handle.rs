@@ -340,7 +340,7 @@ impl<DB: Dialect> Engine<DB> {
         Ok(run.fetch_one(conn).await?)
     }
 
-    /// Reads the server run on a connection of its own.
+    /// Reads the server run on a connection of its own, and records it if nobody has.
     ///
     /// # Errors
     /// [`ErrorKind::Standby`], or the database refused or is away.

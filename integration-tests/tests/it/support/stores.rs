@@ -87,7 +87,7 @@ impl TestDb for MySql {
     }
 
     fn numbers(last: usize) -> String {
-        // What both products know.
+        // Both products know JSON_TABLE.
         let ones = format!("CONCAT('[0', REPEAT(',0', {}), ']')", last.saturating_sub(1));
         format!("JSON_TABLE({ones}, '$[*]' COLUMNS (n FOR ORDINALITY)) numbers")
     }

@@ -1,5 +1,5 @@
 //! Publishing, and messages that wait for their time.
-use super::super::portable;
+use super::super::portable::{self, move_due};
 use crate::{
     Error, ErrorKind,
     catalog::Catalog,
@@ -35,13 +35,7 @@ pub(super) const OUTBOX: Outbox = Outbox {
 
 pub(super) const DELAYED: Delayed = Delayed {
     // By the text of the time: MySQL sorts in a table that takes no day 0.
-    move_due: "
-        INSERT INTO {outbox} ({published})
-        SELECT id, type, version, key, subject, {readable time}, correlation_id, causation_id, traceparent,
-            content_type, headers, payload
-        FROM {delayed_messages}
-        WHERE insert_order {among}
-        ORDER BY CAST(not_before AS CHAR), insert_order",
+    move_due: move_due!("CAST(not_before AS CHAR)"),
     // A DELETE of one table would look at each of its rows. One that names the table first is a join.
     delete_moved: "
         DELETE d

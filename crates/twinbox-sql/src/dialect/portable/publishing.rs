@@ -57,6 +57,25 @@ pub(in crate::dialect) const OUTBOX: Outbox = Outbox {
         ORDER BY type",
 };
 
+/// Moves messages into the log, in the order of their times.
+macro_rules! move_due {
+    ($time:literal) => {
+        concat!(
+            "
+        INSERT INTO {outbox} ({published})
+        SELECT id, type, version, key, subject, {readable time}, correlation_id, causation_id, traceparent,
+            content_type, headers, payload
+        FROM {delayed_messages}
+        WHERE insert_order {among}
+        ORDER BY ",
+            $time,
+            ", insert_order"
+        )
+    };
+}
+#[cfg(feature = "mysql")]
+pub(in crate::dialect) use move_due;
+
 pub(in crate::dialect) const DELAYED: Delayed = Delayed {
     insert: "
         INSERT INTO {delayed_messages} ({published}, message_id, not_before)
@@ -76,13 +95,7 @@ pub(in crate::dialect) const DELAYED: Delayed = Delayed {
         ORDER BY not_before, insert_order
         LIMIT ?
         {lock_row}",
-    move_due: "
-        INSERT INTO {outbox} ({published})
-        SELECT id, type, version, key, subject, {readable time}, correlation_id, causation_id, traceparent,
-            content_type, headers, payload
-        FROM {delayed_messages}
-        WHERE insert_order {among}
-        ORDER BY not_before, insert_order",
+    move_due: move_due!("not_before"),
     delete_moved: "
         DELETE FROM {delayed_messages}
         WHERE insert_order {among}",

@@ -142,7 +142,7 @@ async fn the_purge_of_a_long_log_of_mysql_reads_what_it_deletes() {
     sqlx::raw_sql(AssertSqlSafe(cursor)).execute(log.world.pool()).await.unwrap();
     let (store, pool) = log.store().await;
     let (before, began) = (rows_read(&mut *on(&pool).await).await, Instant::now());
-    // What is older than three weeks: some hundred batches.
+    // Messages of more than three weeks are some hundred batches.
     let purged = Log::new(&store).purge(Duration::from_secs(21 * 24 * 3600)).await.unwrap();
     let read = rows_read(&mut *on(&pool).await).await - before;
     let batches = i64::try_from(purged.messages).unwrap() / 1_000 + 1;
