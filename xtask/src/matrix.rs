@@ -28,6 +28,7 @@ const OF_MYSQL: [&str; 3] = ["mysql", "mariadb", "log::holes"];
 struct Cell {
     passed: usize,
     failed: usize,
+    skipped: usize,
 }
 
 /// Areas by servers.
@@ -93,9 +94,10 @@ impl Matrix {
                 self.servers.push(server.to_owned());
             }
             let cell = self.cells.entry((area.to_owned(), server.to_owned())).or_default();
-            match results.has_failed(test) {
-                true => cell.failed += 1,
-                false => cell.passed += 1,
+            match test {
+                test if results.has_failed(test) => cell.failed += 1,
+                test if results.was_skipped(test) => cell.skipped += 1,
+                _ => cell.passed += 1,
             }
         }
     }
@@ -112,8 +114,10 @@ impl fmt::Display for Matrix {
             let cells = self.servers.iter().map(|server| {
                 let cell = self.cells.get(&(area.clone(), server.clone())).copied().unwrap_or_default();
                 let mut text = cell.passed.to_string();
-                if cell.failed > 0 {
-                    let _ = write!(text, ", {} failed", cell.failed);
+                for (count, what) in [(cell.failed, "failed"), (cell.skipped, "skipped")] {
+                    if count > 0 {
+                        let _ = write!(text, ", {count} {what}");
+                    }
                 }
                 text
             });
@@ -166,11 +170,12 @@ mod tests {
             test result: FAILED. 3 passed; 1 failed; 0 ignored\n";
         let mut results = Results::default();
         text.lines().for_each(|line| results.add_line(line, Duration::ZERO, 1));
+        results.skip("b::z");
         let mut matrix = Matrix::default();
         let names = Names { postgres: "Postgres 18.4".to_owned(), mysql: "MySQL 9.7.4".to_owned() };
         matrix.add(&names, &results);
         let expected = "| area | MySQL 9.7.4 | Postgres 18.4 | SQLite |\n|---|---:|---:|---:|\n\
-            | a | 1 | 0, 1 failed | 1 |\n| b | 0 | 1 | 0 |\n";
+            | a | 1 | 0, 1 failed | 1 |\n| b | 0 | 0, 1 skipped | 0 |\n";
         assert_eq!(matrix.to_string(), expected);
     }
 }

@@ -35,6 +35,7 @@ pub(crate) struct Results {
     pub(crate) outcome: Outcome,
     /// How long each test took.
     pub(crate) durations: BTreeMap<String, Duration>,
+    skipped: BTreeSet<String>,
     failures: BTreeMap<String, Failure>,
     program: Program,
 }
@@ -72,6 +73,7 @@ impl Results {
         self.outcome.failed += other.outcome.failed;
         self.outcome.skipped += other.outcome.skipped;
         self.durations.extend(other.durations);
+        self.skipped.extend(other.skipped);
         for (name, Failure { times, output }) in other.failures {
             let failure = self.failures.entry(name).or_default();
             *failure = Failure { times: failure.times + times, output };
@@ -79,7 +81,8 @@ impl Results {
     }
 
     /// Counts a test as skipped that was counted as passed: cargo cannot skip a test at run time.
-    pub(crate) fn skip_one(&mut self) {
+    pub(crate) fn skip(&mut self, test: &str) {
+        self.skipped.insert(test.to_owned());
         self.outcome.passed = self.outcome.passed.saturating_sub(1);
         self.outcome.skipped += 1;
     }
@@ -129,6 +132,11 @@ impl Results {
     /// Returns whether the test of this name has failed.
     pub(crate) fn has_failed(&self, test: &str) -> bool {
         self.failures.contains_key(test)
+    }
+
+    /// Returns whether the test of this name could not run.
+    pub(crate) fn was_skipped(&self, test: &str) -> bool {
+        self.skipped.contains(test)
     }
 
     /// Prints the failures and the summary line last. Returns whether all tests passed.

@@ -224,9 +224,9 @@ impl Run<'_> {
         });
         let status = tests.wait()?;
         copied?;
-        for reason in skipped.reasons()? {
+        for (test, reason) in skipped.tests()? {
             println!("SKIPPED: {reason}");
-            results.skip_one();
+            results.skip(&test);
         }
         if !status.success() && results.outcome.ok() {
             results.add(Results::of_failure("cargo failed before all tests had reported"));
@@ -235,7 +235,7 @@ impl Run<'_> {
     }
 }
 
-/// The file to which a test that cannot run on this machine writes its reason, one line each.
+/// The file to which a test that cannot run on this machine writes its name and the reason, one line each.
 struct SkippedFile(PathBuf);
 
 impl SkippedFile {
@@ -245,8 +245,12 @@ impl SkippedFile {
         Ok(Self(path))
     }
 
-    fn reasons(&self) -> Result<Vec<String>> {
-        Ok(fs::read_to_string(&self.0)?.lines().map(str::to_owned).collect())
+    fn tests(&self) -> Result<Vec<(String, String)>> {
+        let read = |line: &str| {
+            let (test, reason) = line.split_once('\t').unwrap_or(("", line));
+            (test.to_owned(), reason.to_owned())
+        };
+        Ok(fs::read_to_string(&self.0)?.lines().map(read).collect())
     }
 }
 

@@ -1,4 +1,4 @@
-use std::{fs::OpenOptions, io::Write as _};
+use std::{fs::OpenOptions, io::Write as _, thread};
 
 /// Reports that a test cannot run on this machine. The test returns after the call.
 ///
@@ -10,6 +10,8 @@ pub fn skipped(reason: &str) {
     eprintln!("SKIPPED: {reason}");
     if let Some(path) = std::env::var_os("TWINBOX_SKIPPED") {
         let mut file = OpenOptions::new().append(true).open(path).expect("xtask made the file");
-        writeln!(file, "{}", reason.replace('\n', " ")).expect("a line can be added");
+        // The test program names the thread of a test by the test.
+        let test = thread::current().name().unwrap_or_default().to_owned();
+        writeln!(file, "{test}\t{}", reason.replace('\n', " ")).expect("a line can be added");
     }
 }
