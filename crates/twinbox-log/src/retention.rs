@@ -1,10 +1,11 @@
 //! Purging the log.
 use crate::Log;
+use sqlx::Row as _;
 use std::time::Duration;
 use twinbox_core::limits::bounded;
 use twinbox_sql::{
-    Dialect, Error, OwnedTx,
-    engine::{PURGE_BATCH, Purged, Text, micros, query, scalar},
+    Dialect, Error, OwnedTx, ReaderName,
+    engine::{PURGE_BATCH, Purged, Text, TextColumns as _, micros, query, scalar},
 };
 
 /// How often one step of the purge is tried. It waits a second for a lock.
@@ -88,7 +89,7 @@ impl<DB: Dialect> Log<DB> {
         }
         self.engine.execute(&sql.replays.delete_cursors, |query| query).await?;
         let before = age.saturating_neg();
-        self.engine.execute(&sql.replays.delete_parked, |query| query.bind(before)).await?;
+        self.delete_parked_of_replays(before).await?;
         self.purge_ticks(age).await?;
         let mut conn = self.engine.connection().await?;
         let slowest_reader = scalar::<DB, Text>(&sql.retention.slowest_reader).bind(age);
@@ -97,11 +98,31 @@ impl<DB: Dialect> Log<DB> {
         Ok(PurgeReport { messages, slowest_reader, lagging })
     }
 
+    /// Deletes the parked rows of replays that ended before a time. It goes from reader to reader that has
+    /// any, because a join would read the parked rows of all.
+    async fn delete_parked_of_replays(&self, before: i64) -> Result<(), Error> {
+        let (sql, mut last) = (self.engine.sql(), String::new());
+        loop {
+            let next = &sql.parked_messages.next_owner;
+            let row = self.engine.fetch_optional(next, |query| query.bind(last.clone())).await?;
+            let name = row.map(|row| row.text_or_null("name")).transpose()?.flatten();
+            let Some(name) = name else { return Ok(()) };
+            if let Ok(ReaderName::Replay(id)) = name.parse() {
+                let ended = &sql.replays.ended_before;
+                let ended = self.engine.fetch_optional(ended, |query| query.bind(id).bind(before)).await?;
+                if ended.is_some() {
+                    let retire = &sql.retention.retire_parked;
+                    self.engine.execute(retire, |query| query.bind(name.clone())).await?;
+                }
+            }
+            last = name;
+        }
+    }
+
     async fn purge_some(&self, age: i64, after: i64) -> Result<Purged, Error> {
         let sql = self.engine.sql();
         if sql.holes.purge.is_absent() {
-            let (purge, batch) = (&sql.retention.purge, i64::from(PURGE_BATCH));
-            let messages = self.engine.execute(purge, |query| query.bind(age).bind(batch)).await?;
+            let messages = self.purge_settled(age).await?;
             return Ok(Purged { messages, next: (messages >= PURGE_BATCH.into()).then_some(after) });
         }
         let mut tries = 0;
@@ -114,6 +135,18 @@ impl<DB: Dialect> Log<DB> {
                 purged => return purged,
             }
         }
+    }
+
+    async fn purge_settled(&self, age: i64) -> Result<u64, Error> {
+        let (sql, batch) = (&self.engine.sql().retention, i64::from(PURGE_BATCH));
+        if sql.purgeable.is_absent() {
+            return self.engine.execute(&sql.purge, |query| query.bind(age).bind(batch)).await;
+        }
+        let settled = self.engine.fetch_all(&sql.purgeable, |query| query.bind(age).bind(batch)).await?;
+        let positions = settled.iter().map(|row| row.try_get("position"));
+        let positions = positions.collect::<Result<Vec<i64>, _>>()?;
+        let positions = serde_json::Value::from(positions).to_string();
+        self.engine.execute(&sql.purge, |query| query.bind(positions)).await
     }
 
     async fn purge_ticks(&self, age: i64) -> Result<(), Error> {

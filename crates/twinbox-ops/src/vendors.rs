@@ -4,7 +4,7 @@ use sqlx::Row as _;
 use std::time::Duration;
 use twinbox_sql::{
     Dialect, Error, ErrorKind,
-    engine::{Query, TextColumns, bounded, count},
+    engine::{TextColumns, bounded, count, query},
 };
 
 /// The most vendors that are listed.
@@ -45,20 +45,25 @@ impl<DB: Dialect> Ops<DB> {
     /// # Errors
     /// The database refused or is away.
     pub async fn vendors(&self) -> Result<Vec<VendorInfo>, Error> {
-        let bind =
-            |query: Query<'static, DB>| query.bind(NEWEST).bind(WAITING_MAX).bind(i64::from(VENDORS_MAX));
-        let rows = self.engine.fetch_all(&self.engine.sql().effect_acts.vendors, bind).await?;
-        let read = |row: &DB::Row| {
-            let due_in: Option<i64> = row.try_get("due_in")?;
-            Ok(VendorInfo {
-                vendor: row.text("vendor")?,
+        let sql = &self.engine.sql().effect_acts;
+        let mut conn = self.engine.connection().await?;
+        let vendors = query::<DB>(&sql.vendors).bind(NEWEST).bind(i64::from(VENDORS_MAX));
+        let mut found = Vec::new();
+        for row in vendors.fetch_all(&mut *conn).await? {
+            let vendor: String = row.text("vendor")?;
+            let waiting = query::<DB>(&sql.waiting).bind(vendor.clone()).bind(vendor.clone());
+            let waiting = waiting.bind(WAITING_MAX).fetch_one(&mut *conn).await?;
+            let due_in: Option<i64> = waiting.try_get("due_in")?;
+            found.push(VendorInfo {
+                vendor,
                 pause_reason: row.text_or_null("pause_reason")?,
                 closed_for: Duration::from_micros(count(row.try_get("closed_for")?)),
-                waiting: count(row.try_get("open_effects")?),
+                waiting: count(waiting.try_get("open_effects")?),
                 overdue: Duration::from_micros(count(-due_in.unwrap_or(0))),
-            })
-        };
-        rows.iter().map(read).collect()
+            });
+        }
+        conn.done().await?;
+        Ok(found)
     }
 
     /// Pauses a vendor: every dispatcher sends nothing to it, as soon as it looks again, which is within

@@ -58,7 +58,7 @@ impl Statement {
     }
 
     /// Returns whether the text asks for a bounded wait for locks.
-    pub(crate) fn has_bounded_wait(&self) -> bool {
+    pub fn has_bounded_wait(&self) -> bool {
         self.has_bounded_wait
     }
 

@@ -2,6 +2,7 @@
 //! of a prepared statement in another way than the first. One has then lost columns of it.
 #[cfg(feature = "postgres")]
 mod hostile;
+mod reads;
 
 use crate::support::{
     cases::cases,
@@ -21,8 +22,8 @@ const LISTS: &[(&str, &str)] = &[
     ("holes.insert", " (1, 1, 1, 1)"),
     ("holes.occupied", " (1)"),
     ("holes.purge", " (1)"),
-    ("inbox.known_claims", " (1)"),
-    ("inbox.end_claims", " (1)"),
+    ("inbox.known_claims", " (x'01')"),
+    ("inbox.end_claims", " (x'01')"),
     ("outbox.publish_all", " (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)"),
 ];
 

@@ -8,7 +8,7 @@ use sqlx::Row as _;
 use std::time::Duration;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Engine, Statement, TextColumns, count, hex, micros, query},
+    engine::{Engine, Query, Statement, TextColumns, count, hex, micros, query},
 };
 use uuid::Uuid;
 
@@ -26,8 +26,8 @@ pub(super) async fn check<DB: Dialect>(
 ) -> Result<Vec<CheckReport>, Error> {
     let found = [
         ("overdue", overdue(engine, age).await?),
-        ("unknown", effects(engine, &engine.sql().drift.stuck, "unknown", age).await?),
-        ("failed", effects(engine, &engine.sql().drift.stuck, "failed", age).await?),
+        ("unknown", stuck(engine, &engine.sql().drift.unknown, age).await?),
+        ("failed", stuck(engine, &engine.sql().drift.failed, age).await?),
         ("unfinished", operations(engine, age).await?),
         ("backlog", readers(engine, age).await?),
         ("failing", messages(engine, age).await?),
@@ -48,7 +48,8 @@ async fn overdue<DB: Dialect>(engine: &Engine<DB>, age: Duration) -> Result<Vec<
     let (sql, mut found) = (&engine.sql().drift, Vec::new());
     for row in engine.fetch_all(&sql.due_vendors, |query| query.bind(LIMIT)).await? {
         let vendor: String = row.text("vendor")?;
-        found.extend(effects(engine, &sql.overdue, &vendor, age).await?);
+        let due = |query: Query<'static, DB>| query.bind(vendor).bind(micros(age)).bind(LIMIT);
+        found.extend(effects::<DB>(&engine.fetch_all(&sql.overdue, due).await?)?);
         if found.len() >= FINDINGS_MAX {
             break;
         }
@@ -56,15 +57,17 @@ async fn overdue<DB: Dialect>(engine: &Engine<DB>, age: Duration) -> Result<Vec<
     Ok(found)
 }
 
-/// Effects of a vendor that are due, or of a state that waits for a person.
-async fn effects<DB: Dialect>(
+/// Effects of a state that waits for a person.
+async fn stuck<DB: Dialect>(
     engine: &Engine<DB>,
     statement: &Statement,
-    of: &str,
     age: Duration,
 ) -> Result<Vec<Found>, Error> {
-    let (of, age) = (of.to_owned(), micros(age));
-    let rows = engine.fetch_all(statement, |query| query.bind(of).bind(age).bind(LIMIT)).await?;
+    let bind = |query: Query<'static, DB>| query.bind(micros(age)).bind(LIMIT);
+    effects::<DB>(&engine.fetch_all(statement, bind).await?)
+}
+
+fn effects<DB: Dialect>(rows: &[DB::Row]) -> Result<Vec<Found>, Error> {
     let read = |row: &DB::Row| {
         let [kind, vendor, state] = ["kind", "vendor", "state"].map(|name| row.text(name));
         let detail = format!("{} for {}, {}", kind?, vendor?, state?);
@@ -77,7 +80,7 @@ async fn effects<DB: Dialect>(
 async fn operations<DB: Dialect>(engine: &Engine<DB>, age: Duration) -> Result<Vec<Found>, Error> {
     let unfinished = &engine.sql().drift.unfinished;
     let age = micros(age);
-    let rows = engine.fetch_all(unfinished, |query| query.bind(age).bind(LIMIT)).await?;
+    let rows = engine.fetch_all(unfinished, |query| query.bind(age).bind(age).bind(LIMIT)).await?;
     let read = |row: &DB::Row| {
         let slot = hex(&row.try_get::<Vec<u8>, _>("slot")?);
         Ok(found(slot, None, row.text("scope")?))

@@ -114,6 +114,7 @@ impl<DB: Dialect> Ops<DB> {
                     .bind(fingerprint)
                     .bind(i64::from(REDRIVE_ATTEMPTS));
                 let import = bind_message(import, message)
+                    .bind(message.id.clone())
                     .bind(consumer.to_owned())
                     .bind(id)
                     .bind(consumer.to_owned())

@@ -25,9 +25,4 @@ impl EffectFilter {
             && (is(&self.kind, &effect.kind) || is(&self.kind, effect.kind_base()))
             && self.since.is_none_or(|since| effect.created_at >= since)
     }
-
-    /// The state of the filter, if an index leads to its effects.
-    pub(super) fn problem(&self) -> Option<&str> {
-        self.state.as_deref().filter(|state| ["unknown", "failed"].contains(state))
-    }
 }

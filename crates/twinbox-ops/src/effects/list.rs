@@ -4,7 +4,7 @@ use super::{
     item::{self, EffectDetails, EffectInfo},
 };
 use crate::Ops;
-use twinbox_sql::{Dialect, EffectId, Error, ErrorKind, engine::Query};
+use twinbox_sql::{Dialect, EffectId, Error, ErrorKind};
 use uuid::Uuid;
 
 /// Effects that one statement reads.
@@ -41,7 +41,7 @@ impl<DB: Dialect> Ops<DB> {
     ) -> Result<EffectPage, Error> {
         let (mut effects, mut next, mut scanned) = (Vec::new(), before.unwrap_or(i64::MAX), 0);
         while scanned < SCANNED_MAX {
-            let page = self.page(filter.problem(), next).await?;
+            let page = self.page(filter.state.as_deref(), next).await?;
             scanned += PAGE;
             let is_last = page.len() < PAGE as usize;
             for effect in page {
@@ -60,15 +60,14 @@ impl<DB: Dialect> Ops<DB> {
         Ok(EffectPage { effects, next: Some(next) })
     }
 
-    async fn page(&self, problem: Option<&str>, before: i64) -> Result<Vec<EffectInfo>, Error> {
+    async fn page(&self, state: Option<&str>, before: i64) -> Result<Vec<EffectInfo>, Error> {
         let (sql, limit) = (&self.engine.sql().effect_acts, i64::from(PAGE));
-        let rows = match problem.map(str::to_owned) {
-            None => self.engine.fetch_all(&sql.page, |query| query.bind(before).bind(limit)).await?,
-            Some(state) => {
-                let bind = |query: Query<'static, DB>| query.bind(state).bind(before).bind(limit);
-                self.engine.fetch_all(&sql.problem_page, bind).await?
-            }
+        let page = match state {
+            Some("unknown") => &sql.unknown_page,
+            Some("failed") => &sql.failed_page,
+            _ => &sql.page,
         };
+        let rows = self.engine.fetch_all(page, |query| query.bind(before).bind(limit)).await?;
         rows.iter().map(item::read::<DB>).collect()
     }
 

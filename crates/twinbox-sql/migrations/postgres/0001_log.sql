@@ -254,7 +254,7 @@ CREATE TABLE {parked_messages} (
     parked_at {point_in_time} NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (destination, position)
 );
-CREATE INDEX parked_messages_waiting ON {parked_messages} (destination) WHERE state = 'waiting';
+CREATE INDEX parked_messages_waiting ON {parked_messages} (destination, position) WHERE state = 'waiting';
 -- For messages without a key, which have no order.
 CREATE INDEX parked_messages_keyless ON {parked_messages} (destination, next_attempt_at)
     WHERE state = 'waiting' AND key IS NULL;

@@ -72,6 +72,8 @@ pub struct Fragments {
     pub replay_cursor: &'static str,
     /// An expression: the name of the consumer `?`, as in [`ReaderName`](crate::ReaderName).
     pub log_reader: &'static str,
+    /// A condition: an operation is unfinished, as `idempotency_keys_unfinished` has it.
+    pub unfinished: &'static str,
     /// A condition: the cursor `c` has not settled a message older than `?` microseconds.
     pub is_behind: &'static str,
     /// The text before a `SELECT` from messages `o` that makes `s`, the ticks of a cursor. Binds: p, w.
@@ -119,7 +121,7 @@ const EXPIRED: &str = "(lease_until <= {now} OR lease_until < {never} AND lease_
 const IS_WISHED: &str = "(wished_until > {now} AND wished_until <= {after lease})";
 
 /// Whether no process works on an unfinished operation.
-const IS_UNFINISHED: &str = "unfinished AND (lease_until IS NULL OR lease_until <= (SELECT {now}))";
+const IS_UNFINISHED: &str = "{unfinished} AND (lease_until IS NULL OR lease_until <= (SELECT {now}))";
 
 impl Fragments {
     /// What `{name}` stands for. None: it is the name of a table, index or function.
@@ -155,6 +157,7 @@ impl Fragments {
             "kind_and_colon" => self.kind_and_colon,
             "replay_cursor" => self.replay_cursor,
             "log_reader" => self.log_reader,
+            "unfinished" => self.unfinished,
             "is_behind" => self.is_behind,
             "with_cursor" => self.with_cursor,
             "is_settled" => self.is_settled,

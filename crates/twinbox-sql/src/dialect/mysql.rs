@@ -81,8 +81,8 @@ impl Dialect for MySql {
         parked_messages: parking::PARKED_MESSAGES,
         partitions: inbox::PARTITIONS,
         redaction: portable::REDACTION,
-        replays: cursors::REPLAYS,
-        retention: portable::RETENTION,
+        replays: portable::REPLAYS,
+        retention: log::RETENTION,
         setup: setup::SETUP,
         webhooks: operations::WEBHOOKS,
     };

@@ -3,7 +3,7 @@ use super::handle::Inbox;
 use crate::{
     Dialect, Error, ReaderName,
     micros::{Micros, micros},
-    statement::{query, scalar},
+    statement::{Query, query, scalar},
 };
 use sqlx::Row as _;
 use std::time::Duration;
@@ -48,15 +48,13 @@ impl<DB: Dialect> Inbox<DB> {
     }
 
     async fn purge_attempts(&self, keep: Duration) -> Result<(), Error> {
-        let sql = &self.engine.sql().inbox;
-        let consumer = &self.consumer;
-        self.engine
-            .execute(&sql.purge_attempts, |query| query.bind(consumer.clone()).bind(ago(ATTEMPTS_KEPT)))
-            .await?;
-        let superseded_kept = ago(keep.max(ATTEMPTS_KEPT));
-        self.engine
-            .execute(&sql.purge_superseded, |query| query.bind(consumer.clone()).bind(superseded_kept))
-            .await?;
+        let (sql, consumer) = (&self.engine.sql().inbox, &self.consumer);
+        let (kept, superseded_kept) = (ago(ATTEMPTS_KEPT), ago(keep.max(ATTEMPTS_KEPT)));
+        for (purge, age) in [(&sql.purge_attempts, kept), (&sql.purge_superseded, superseded_kept)] {
+            let bind =
+                |query: Query<'static, DB>| query.bind(consumer.clone()).bind(age).bind(i64::from(BATCH));
+            while self.engine.execute(purge, bind).await? >= u64::from(BATCH) {}
+        }
         Ok(())
     }
 
@@ -66,7 +64,6 @@ impl<DB: Dialect> Inbox<DB> {
         let sql = &self.engine.sql().inbox;
         let mut conn = self.engine.connection().await?;
         let oldest = query::<DB>(&sql.purgeable_claims)
-            .bind(self.consumer.clone())
             .bind(self.consumer.clone())
             .bind(age)
             .bind(i64::from(MARKED_AT_ONCE))

@@ -12,11 +12,13 @@ area! {
         /// Effects of a vendor that are due for longer than a time, by `side_effects_due`. Ordered, because
         /// the table would be read as a whole without. Binds: vendor, microseconds, limit.
         overdue,
-        /// Effects of a state, `unknown` or `failed`, that were last sent before a time, by
-        /// `side_effects_problem`. Binds: state, microseconds, limit.
-        stuck,
+        /// Unknown effects that were last sent before a time, by `side_effects_problem`. Binds: microseconds,
+        /// limit.
+        unknown,
+        /// The same of failed ones.
+        failed,
         /// Unfinished operations that nobody has worked on for a time, by `idempotency_keys_unfinished`.
-        /// Binds: microseconds, limit.
+        /// Binds: microseconds, twice; limit.
         unfinished,
         /// The microseconds until the first idempotency key that a purge may delete expires, by
         /// `idempotency_keys_expires_at`.

@@ -61,9 +61,10 @@ area! {
         /// The effects of a source, the newest first, by `side_effects_source_id_kind_key`. Binds: source,
         /// limit.
         of_source,
-        /// The effects before a position of a state, `unknown` or `failed`, by `side_effects_problem`.
-        /// Binds: state, position, limit.
-        problem_page,
+        /// The unknown effects before a position, by `side_effects_problem`. Binds: position, limit.
+        unknown_page,
+        /// The failed effects before a position, by `side_effects_problem`. Binds: position, limit.
+        failed_page,
         /// How many effects failed within a time, up to a limit, by `side_effects_ended_at`. Binds:
         /// microseconds, limit.
         count_failed_since,
@@ -72,8 +73,11 @@ area! {
         /// Confirms an effect: its vendor acted. Binds: note, position.
         confirm,
         /// The vendors of open effects, by `side_effects_due`, those with a row, and those of the newest
-        /// effects. Binds: number of the newest effects, most effects to count for each, limit.
+        /// effects. Binds: number of the newest effects, limit.
         vendors,
+        /// The microseconds until a vendor's first open effect is due, and how many are open, up to a limit,
+        /// by `side_effects_due`. Binds: vendor, twice; limit.
+        waiting,
         /// Pauses a vendor. Binds: vendor, reason.
         pause,
         /// Resumes a vendor that is paused, or that asked for no call. Bind: vendor.

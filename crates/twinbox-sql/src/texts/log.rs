@@ -99,8 +99,11 @@ area! {
 area! {
     /// Deleting the log, and readers that hold it back.
     Retention {
+        /// Where a DELETE keeps everybody from writing: positions of messages that may be deleted. Binds: age,
+        /// limit.
+        purgeable,
         /// Deletes messages that every live reader has settled, that are older than an age and not parked.
-        /// Binds: age, limit.
+        /// Binds: age, limit; or a JSON array of positions that were found before.
         purge,
         /// Deletes ticks that lie before deleted messages only. Bind: age.
         purge_ticks,
@@ -142,8 +145,8 @@ area! {
         cancel_all,
         /// Takes the cursors of ended replays from their owners. Bind: destination or NULL for all.
         detach_ended,
-        /// Deletes the parked rows of replays that ended long ago. Bind: age (negative).
-        delete_parked,
+        /// A row if one has ended long ago. Binds: id, age (negative).
+        ended_before,
         /// Deletes the cursors of ended replays.
         delete_cursors,
     }

@@ -37,6 +37,8 @@ area! {
         /// The dead letters of an event id, by the index on the id of the log and
         /// `parked_messages_position`. Binds: event id, limit.
         dead_of_event,
+        /// The next reader with parked rows, by primary key. Bind: reader to begin after.
+        next_owner,
         /// The first reader behind a name that has dead letters, by `parked_messages_group`. Bind: name.
         next_destination,
         /// The first group of a destination behind a fingerprint, by `parked_messages_group`. Binds:

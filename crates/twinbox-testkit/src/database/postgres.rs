@@ -66,6 +66,9 @@ async fn template(admin: &PgConnectOptions) -> String {
         let pool = pool.expect("a new database accepts connections");
         let store = Store::new(pool.clone(), SERVICE).expect("the service name is valid");
         store.migrate().await.expect("an empty database can be migrated");
+        // Postgres 14 lets everybody create there.
+        let revoke = sqlx::raw_sql("REVOKE CREATE ON SCHEMA public FROM PUBLIC");
+        revoke.execute(&pool).await.expect("the owner revokes rights");
         pool.close().await;
         run(admin, format!("ALTER DATABASE {half_made} RENAME TO {name}")).await;
     }

@@ -9,6 +9,9 @@ use twinbox_consumer::{DeliveryOutcome, EventHandler, private::unfinished};
 use twinbox_core::{Message, Schema as _};
 use twinbox_sql::{Dialect, inbox::Attempt};
 
+/// How often a copy is delivered again while another one is being handled. Each claim waits a second.
+const PATIENCE: u32 = 30;
+
 impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
     /// Asserts that several deliveries of `event` have the same effect as one delivery.
     ///
@@ -36,7 +39,7 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
         let stayed = before.difference(&after);
         assert!(stayed.is_empty(), "{}", report(handler, CRASHED, &stayed, ADVICE));
 
-        let copies = (self.deliver::<H>(&message), self.deliver::<H>(&message));
+        let copies = (self.deliver_patiently::<H>(&message), self.deliver_patiently::<H>(&message));
         let (one, other) = tokio::join!(copies.0, copies.1);
         let one_each = [&one, &other].map(|outcome| *outcome == DeliveryOutcome::Handled);
         let outcomes = format!("  {one:?}\n  {other:?}\n");
@@ -58,6 +61,19 @@ impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {
         tasks.end().await;
         let changed = once.difference(&self.snapshot().await);
         assert!(changed.is_empty(), "{}", report(handler, AGAIN, &changed, ADVICE));
+    }
+
+    /// Delivers again what no attempt was counted for, as a consumer does: the other copy holds the claim for
+    /// longer than a claim waits, on a machine that is busy.
+    async fn deliver_patiently<H: EventHandler<DB, S>>(&self, message: &Message) -> DeliveryOutcome {
+        let mut outcome = self.deliver::<H>(message).await;
+        for _ in 0..PATIENCE {
+            if !matches!(outcome, DeliveryOutcome::Retried { counted: false, .. }) {
+                break;
+            }
+            outcome = self.deliver::<H>(message).await;
+        }
+        outcome
     }
 
     /// Runs the handler, takes a snapshot in its transaction, and rolls back.

@@ -10,6 +10,9 @@ use super::*;
 
 #[test]
 fn postgres_survives_an_immediate_stop() {
+    if lacks_psql() {
+        return;
+    }
     let mut server = PostgresServer::start().unwrap();
     let (url, data) = (server.url(), server.data_dir());
     psql(&url, "CREATE TABLE kept AS SELECT 42 AS answer");
@@ -27,6 +30,9 @@ fn postgres_survives_an_immediate_stop() {
 
 #[test]
 fn postgres_takes_settings_and_keeps_fsync_on() {
+    if lacks_psql() {
+        return;
+    }
     let options = PostgresOptions::default().set("max_connections", "17");
     let server = PostgresServer::start_with(options).unwrap();
     assert_eq!(psql(&server.url(), "SHOW max_connections"), "17");
@@ -243,6 +249,15 @@ fn eventually<T>(mut check: impl FnMut() -> Option<T>) -> T {
         thread::sleep(Duration::from_millis(20));
     }
     panic!("it did not happen within 30 s");
+}
+
+/// Some packages have the server alone.
+fn lacks_psql() -> bool {
+    let is_there = find::postgres_bin().unwrap().join("psql").exists();
+    if !is_there {
+        crate::skipped("psql is not beside this Postgres");
+    }
+    !is_there
 }
 
 fn psql(url: &str, sql: &str) -> String {

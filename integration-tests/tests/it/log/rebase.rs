@@ -5,7 +5,7 @@ use crate::support::{
     cases::cases,
     database::{self, SERVICE, owner_of},
     log::{Names, draft, open, open_with, publish, run_until, settle_until, take, text, texts},
-    postgres::waits_for_a_lock,
+    postgres::{lacks, waits_for_a_lock},
     tool::Tool,
     wait::in_time,
 };
@@ -146,6 +146,9 @@ async fn dumped() -> (database::TestDatabase<Postgres>, tempfile::TempDir, Strin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_goes_on_in_another_database() {
+    if lacks("pg_dump") {
+        return;
+    }
     let (original, _folder, dump) = dumped().await;
     let other = Other::create(original.owner_url(), "").await;
     tool("pg_restore", &["--exit-on-error", "-d", &other.url, &dump]);
@@ -156,6 +159,9 @@ async fn a_log_goes_on_in_another_database() {
 /// Which nobody else can work with.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tool_repairs_a_restored_log() {
+    if lacks("pg_dump") {
+        return;
+    }
     let (original, _folder, dump) = dumped().await;
     let other = Other::create(original.owner_url(), "").await;
     tool("pg_restore", &["--exit-on-error", "-d", &other.url, &dump]);
@@ -175,6 +181,9 @@ async fn the_tool_repairs_a_restored_log() {
 /// Whose transaction ids are lower by far.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_goes_on_on_another_server() {
+    if lacks("pg_dump") {
+        return;
+    }
     let (original, _folder, dump) = dumped().await;
     let server = PostgresServer::start().unwrap();
     tool("pg_restore", &["--exit-on-error", "--no-owner", "--no-acl", "-d", &server.url(), &dump]);
@@ -185,6 +194,9 @@ async fn a_log_goes_on_on_another_server() {
 /// The other way round: those of the dump are lower than what was published since.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_comes_back_from_a_younger_server() {
+    if lacks("pg_dump") {
+        return;
+    }
     let server = PostgresServer::start().unwrap();
     let young = Store::new(PgPool::connect(&server.url()).await.unwrap(), SERVICE).unwrap();
     young.migrate().await.unwrap();

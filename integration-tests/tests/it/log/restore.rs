@@ -3,6 +3,7 @@ use crate::support::{
     cases::cases,
     database::{self, owner_of},
     log::{open, publish, run, settle_until},
+    postgres::lacks,
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
 use std::process::Command;
@@ -83,6 +84,9 @@ pub(super) fn tool(name: &str, arguments: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_dump_is_refused() {
+    if lacks("pg_dump") {
+        return;
+    }
     let original = database::postgres().await;
     publish(&original, None, &["a", "b"]).await;
     let folder = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 use super::shop::{Deployed, publish, settled};
 use crate::support::{
     book::Book,
-    postgres::{own, postgres_address, standby_of, store_at, through},
+    postgres::{lacks, own, postgres_address, standby_of, store_at, through},
     relay::{Running, Target},
     stores::{Placed, World, effect},
     tool::Tool,
@@ -26,6 +26,9 @@ async fn handled(store: &Store<Postgres>, count: i64) {
 /// What the broker has forgotten because it was acknowledged comes again from the log.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_35_a_replica_took_over() {
+    if lacks("pg_basebackup") {
+        return;
+    }
     let (shop, target) = (World::<Postgres>::new().await, Target::shared());
     let relay = Running::start(&*shop, &target);
     let (mut primary, before) = own().await;

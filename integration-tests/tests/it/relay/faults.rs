@@ -15,7 +15,7 @@ mod process;
 use crate::support::{
     broker_users::host_of,
     database::{SERVICE, empty_postgres, postgres},
-    postgres::{own, postgres_address, proxied, standby_of, store_at, through, waits_for_a_lock},
+    postgres::{lacks, own, postgres_address, proxied, standby_of, store_at, through, waits_for_a_lock},
     relay::{
         LEASE, PATIENCE, PUBLISH_TIMEOUT, Running, Target, assert_whole_and_ordered, free_leases, n_payload,
         publish, publish_as,

@@ -15,7 +15,7 @@ const TYPES: &str = "text name int2 int4 int8 numeric float8 bool bytea uuid tim
 const BODY: &str = "AS 'BEGIN RAISE EXCEPTION ''somebody else''; END'";
 
 /// The types of the binds, as the server finds them; of those that it does not, the first that is accepted.
-async fn types_of_binds(conn: &mut PgConnection, sql: &str) -> Vec<String> {
+pub(super) async fn types_of_binds(conn: &mut PgConnection, sql: &str) -> Vec<String> {
     let binds = (1..).take_while(|n| sql.contains(&format!("${n}"))).count();
     let known = ["", "bigint", "text", "uuid"];
     for n in 0..known.len().pow(u32::try_from(binds).unwrap().min(6)) {

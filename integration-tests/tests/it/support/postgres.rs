@@ -18,6 +18,7 @@ use twinbox::Store;
 use twinbox_testkit::{
     proxy::Proxy,
     servers::{PostgresServer, find},
+    skipped,
 };
 
 /// Opens a store at a URL.
@@ -61,6 +62,25 @@ pub(crate) async fn own() -> (PostgresServer, Store<Postgres>) {
     let store = store_at(&server.url()).await;
     store.migrate().await.unwrap();
     (server, store)
+}
+
+/// Reports that a test cannot run because a tool is not beside the server. Some packages have the server alone.
+pub(crate) fn lacks(tool: &str) -> bool {
+    let is_there = find::postgres_bin().unwrap().join(tool).exists();
+    if !is_there {
+        skipped(&format!("{tool} is not beside this Postgres"));
+    }
+    !is_there
+}
+
+/// Reports that a test cannot run because the server counts late what a session does.
+pub(crate) async fn counts_late(pool: &PgPool) -> bool {
+    let flush = "SELECT EXISTS (SELECT FROM pg_proc WHERE proname = 'pg_stat_force_next_flush')";
+    let counts_at_once: bool = sqlx::query_scalar(flush).fetch_one(pool).await.unwrap();
+    if !counts_at_once {
+        skipped("Postgres before 15 counts late what a session does");
+    }
+    !counts_at_once
 }
 
 /// Makes a standby of `primary`. It is up to date and does not run.

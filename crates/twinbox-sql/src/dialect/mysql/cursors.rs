@@ -1,6 +1,6 @@
-//! Cursors and replays.
+//! Cursors.
 use super::super::portable;
-use crate::texts::{Cursors, Replays};
+use crate::texts::Cursors;
 
 pub(super) const CURSORS: Cursors = Cursors {
     create: "
@@ -11,13 +11,4 @@ pub(super) const CURSORS: Cursors = Cursors {
         INSERT IGNORE INTO {destination_secrets} (destination, secret)
         VALUES (?, ?)",
     ..portable::CURSORS
-};
-
-pub(super) const REPLAYS: Replays = Replays {
-    delete_parked: "
-        DELETE p
-        FROM {replays} r
-        JOIN {parked_messages} p ON p.destination = {replay_cursor r.id}
-        WHERE r.state <> 'running' AND r.ended_at < {after}",
-    ..portable::REPLAYS
 };

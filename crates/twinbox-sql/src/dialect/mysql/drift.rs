@@ -13,8 +13,21 @@ pub(super) const DRIFT: Drift = Drift {
             run_id = VALUES(run_id), last_seen = {now}, resolved_at = NULL",
     purge: "
         DELETE FROM {drift_findings}
-        WHERE resolved_at <= {after -?}
+        WHERE {bounded_wait} AND resolved_at <= {after -?}
         ORDER BY resolved_at
+        LIMIT ?",
+    // As the vendors of operators.
+    due_vendors: "
+        SELECT v.vendor
+        FROM (SELECT DISTINCT vendor FROM {side_effects}) v
+        WHERE (
+            SELECT e.next_attempt_at
+            FROM {side_effects} e
+            WHERE e.vendor = v.vendor
+            ORDER BY e.next_attempt_at DESC
+            LIMIT 1
+        ) IS NOT NULL
+        ORDER BY v.vendor
         LIMIT ?",
     ..portable::DRIFT
 };

@@ -63,18 +63,25 @@ pub(super) const EFFECTS: Effects = Effects {
         ON DUPLICATE KEY UPDATE closed_until = GREATEST(closed_until, VALUES(closed_until))",
     purge: "
         DELETE FROM {side_effects}
-        WHERE ended_at <= {after -?} AND (state <> 'failed' OR ended_at <= {after -?})
+        WHERE {bounded_wait} AND ended_at <= {after -?} AND (state <> 'failed' OR ended_at <= {after -?})
         ORDER BY ended_at
         LIMIT ?",
     ..portable::EFFECTS
 };
 
 pub(super) const EFFECT_ACTS: EffectActs = EffectActs {
-    // A derived table knows nothing of the row outside of it, so all open effects are counted.
-    vendors: vendors! {"
-                SELECT LEAST(count(*), ?)
+    // No index of this server has the open effects alone, and NULLs come first in it: it is read backwards.
+    vendors: vendors! {"due (vendor) AS (
+            SELECT v.vendor
+            FROM (SELECT DISTINCT vendor FROM {side_effects}) v
+            WHERE (
+                SELECT e.next_attempt_at
                 FROM {side_effects} e
-                WHERE e.vendor = k.vendor AND e.next_attempt_at IS NOT NULL"},
+                WHERE e.vendor = v.vendor
+                ORDER BY e.next_attempt_at DESC
+                LIMIT 1
+            ) IS NOT NULL
+        )"},
     pause: "
         INSERT INTO {vendors} (vendor, pause_reason)
         VALUES (?, ?)
@@ -85,7 +92,7 @@ pub(super) const EFFECT_ACTS: EffectActs = EffectActs {
 pub(super) const CLIENT_KEYS: ClientKeys = ClientKeys {
     purge: "
         DELETE FROM {client_keys}
-        WHERE ended_at <= {after -?}
+        WHERE {bounded_wait} AND ended_at <= {after -?}
         ORDER BY ended_at
         LIMIT ?",
     ..portable::CLIENT_KEYS

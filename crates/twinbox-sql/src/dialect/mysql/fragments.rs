@@ -45,6 +45,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
                 AND DAYOFMONTH(?) <= COALESCE(DAYOFMONTH(LAST_DAY(?)), 0) THEN ?
             ELSE UTC_TIMESTAMP(6) END",
     never: "TIMESTAMP '9999-12-31 23:59:59.999999'",
+    // Its transaction is at READ COMMITTED: a purge locks no gap, in which others insert.
     bounded_wait: "true",
     takes_turns: "true",
     lock_number: "",
@@ -99,6 +100,8 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     kind_and_colon: "CONCAT(?, ':')",
     replay_cursor: "CONCAT('replay:', ?)",
     log_reader: "CONCAT('consumer:', ?)",
+    // Compared, the index has them in order.
+    unfinished: "unfinished = TRUE",
     // Late committers are left out: they fill holes that are younger than a transaction.
     is_behind: concat!(
         "EXISTS (

@@ -74,16 +74,27 @@ pub(super) const INBOX: Inbox = Inbox {
                 AND COALESCE(i.time, i.claimed_at) <= b.newest_message
             ORDER BY i.claimed_at
             LIMIT ?
-        ) old ON old.consumer = d.consumer AND old.message_id = d.message_id",
+        ) old ON old.consumer = d.consumer AND old.message_id = d.message_id
+        WHERE {bounded_wait}",
     purge_attempts: "
-        DELETE a
-        FROM {attempts} a
-        WHERE a.consumer = ?
-            AND (EXISTS (
-                    SELECT 1
-                    FROM {inbox} i
-                    WHERE i.consumer = a.consumer AND i.message_id = a.message_id)
-                OR a.last_failed_at < {after} AND a.starts = 0)",
+        DELETE d
+        FROM {attempts} d
+        JOIN (
+            SELECT a.consumer, a.message_id
+            FROM {attempts} a
+            WHERE a.consumer = ?
+                AND (EXISTS (
+                        SELECT 1
+                        FROM {inbox} i
+                        WHERE i.consumer = a.consumer AND i.message_id = a.message_id)
+                    OR a.last_failed_at < {after} AND a.starts = 0)
+            LIMIT ?
+        ) old ON old.consumer = d.consumer AND old.message_id = d.message_id
+        WHERE {bounded_wait}",
+    purge_superseded: "
+        DELETE FROM {superseded_claims}
+        WHERE {bounded_wait} AND consumer = ? AND superseded_at < {after}
+        LIMIT ?",
     supersede: "
         INSERT IGNORE INTO {superseded_claims} (consumer, message_id, replay, state, payload_hash, claimed_at)
         SELECT a.consumer, a.message_id, a.replay, i.state, i.payload_hash, i.claimed_at
@@ -120,9 +131,10 @@ pub(super) const DEAD_LETTERS: DeadLetters = DeadLetters {
         SET redrive_at = redrive_at
         WHERE id = ? AND redrive_attempts_left = ? AND message_id = ?",
     take_redriven: "
-        UPDATE {dead_letters}
-        SET redrive_at = {after}, redrive_attempts_left = redrive_attempts_left - 1
-        WHERE id {among}",
+        UPDATE (SELECT {after} AS lease_end) b
+        JOIN JSON_TABLE(?, '$[*]' COLUMNS (n BIGINT PATH '$')) u
+        JOIN {dead_letters} d ON d.id = u.n
+        SET d.redrive_at = b.lease_end, d.redrive_attempts_left = d.redrive_attempts_left - 1",
     ..portable::DEAD_LETTERS
 };
 

@@ -13,7 +13,7 @@ pub(super) const JOBS: Jobs = Jobs {
             schedule = VALUES(schedule), time_zone = VALUES(time_zone)",
     purge: "
         DELETE FROM {job_runs}
-        WHERE finished_at <= {after -?}
+        WHERE {bounded_wait} AND finished_at <= {after -?}
         ORDER BY finished_at
         LIMIT ?",
     ..portable::JOBS

@@ -4,7 +4,7 @@
 //! of the server showed, and the holes below it: positions without a committed row. A window holds the rows
 //! that came between two ticks. Some have filled holes of the first tick, the others are above it.
 use super::{super::portable, fragments::newest_of};
-use crate::texts::Log;
+use crate::texts::{Log, Retention};
 
 /// The condition of a sub-select: the cursor names the tick `t`, or may name it next. Of a reader that is
 /// stuck for an hour only those that its row names are kept, and one a minute.
@@ -137,4 +137,11 @@ pub(super) const LOG: Log = Log {
         ) unsettled"
     ),
     ..portable::LOG
+};
+
+pub(super) const RETENTION: Retention = Retention {
+    retire_parked: "
+        DELETE FROM {parked_messages}
+        WHERE {bounded_wait} AND destination = ?",
+    ..portable::RETENTION
 };

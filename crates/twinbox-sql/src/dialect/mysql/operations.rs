@@ -46,7 +46,8 @@ pub(super) const OPERATIONS: Operations = Operations {
         WHERE slot = ? AND ? = ''",
     purge: "
         DELETE FROM {idempotency_keys}
-        WHERE expires_at <= {now} AND NOT unfinished AND (lease_until IS NULL OR lease_until <= {now})
+        WHERE {bounded_wait} AND expires_at <= {now} AND NOT unfinished
+            AND (lease_until IS NULL OR lease_until <= {now})
         ORDER BY expires_at
         LIMIT ?",
     ..portable::OPERATIONS
@@ -70,7 +71,7 @@ pub(super) const WEBHOOKS: Webhooks = Webhooks {
         WHERE provider = ? AND endpoint = ? AND dedup_id = ?",
     purge: "
         DELETE FROM {webhook_receipts}
-        WHERE expires_at <= {now}
+        WHERE {bounded_wait} AND expires_at <= {now}
         ORDER BY expires_at
         LIMIT ?",
 };

@@ -82,6 +82,7 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
         SELECT 1
         FROM {dead_letters}
         WHERE consumer = ? AND redrive_attempts_left > 0 AND redrive_at <= (SELECT {now})
+        ORDER BY redrive_at
         LIMIT 1",
     redrive: "
         UPDATE {dead_letters}
@@ -112,7 +113,7 @@ pub(in crate::dialect) const DEAD_LETTERS: DeadLetters = DeadLetters {
         WHERE NOT EXISTS (
                 SELECT 1
                 FROM {dead_letters}
-                WHERE consumer = ? AND message_id = ?)
+                WHERE event_id = ? AND consumer = ? AND message_id = ?)
             AND NOT EXISTS (
                 SELECT 1
                 FROM {inbox}

@@ -1,10 +1,23 @@
 //! Drift between the application's rows and their side effects.
 use crate::texts::Drift;
 
+/// Effects of a state that waits for a person.
+#[rustfmt::skip]
+macro_rules! stuck {
+    ($state:literal) => {
+        concat!("
+        SELECT position, kind, vendor, state
+        FROM {side_effects}
+        WHERE state = '", $state, "' AND COALESCE(fired_at, created_at) <= (SELECT {after -?})
+        ORDER BY position
+        LIMIT ?")
+    };
+}
+
 pub(in crate::dialect) const DRIFT: Drift = Drift {
     positions: "
-        SELECT min(position) AS lowest, max(position) AS highest
-        FROM {side_effects}",
+        SELECT (SELECT min(position) FROM {side_effects}) AS lowest,
+            (SELECT max(position) FROM {side_effects}) AS highest",
     due_vendors: "
         WITH RECURSIVE due (vendor) AS (
             SELECT min(vendor)
@@ -28,23 +41,20 @@ pub(in crate::dialect) const DRIFT: Drift = Drift {
         WHERE vendor = ? AND next_attempt_at <= (SELECT {after -?})
         ORDER BY next_attempt_at, position
         LIMIT ?",
-    stuck: "
-        SELECT position, kind, vendor, state
-        FROM {side_effects}
-        WHERE state = ? AND state IN ('unknown', 'failed')
-            AND COALESCE(fired_at, created_at) <= (SELECT {after -?})
-        ORDER BY position
-        LIMIT ?",
+    unknown: stuck!("unknown"),
+    failed: stuck!("failed"),
     unfinished: "
         SELECT slot, scope
         FROM {idempotency_keys}
-        WHERE {is_unfinished} AND updated_at <= (SELECT {after -?})
+        WHERE {is_unfinished} AND created_at <= (SELECT {after -?}) AND updated_at <= (SELECT {after -?})
         ORDER BY created_at
         LIMIT ?",
     first_expiry: "
-        SELECT {until min(expires_at)} AS expires_in
+        SELECT {until expires_at} AS expires_in
         FROM {idempotency_keys}
-        WHERE NOT unfinished",
+        WHERE NOT unfinished
+        ORDER BY expires_at
+        LIMIT 1",
     failing: "
         SELECT consumer, message_id, failures
         FROM {attempts}

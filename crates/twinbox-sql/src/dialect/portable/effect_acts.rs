@@ -15,23 +15,13 @@ macro_rules! page {
     };
 }
 
-/// Vendors with what waits for them. `open` counts the open effects of vendor `k`; its one bind is the limit.
+/// Vendors with open effects, those with a row, and those of the newest effects. `due`: the first of them, as
+/// a table of a `WITH`.
 #[rustfmt::skip]
 macro_rules! vendors {
-    ($open:literal) => {
+    ($due:literal) => {
         concat!("
-        WITH RECURSIVE due (vendor) AS (
-            SELECT min(vendor)
-            FROM {side_effects}
-            WHERE next_attempt_at IS NOT NULL
-            UNION ALL
-            SELECT (
-                SELECT min(e.vendor)
-                FROM {side_effects} e
-                WHERE e.vendor > due.vendor AND e.next_attempt_at IS NOT NULL)
-            FROM due
-            WHERE due.vendor IS NOT NULL
-        ), known (vendor) AS (
+        WITH ", $due, ", known (vendor) AS (
             SELECT vendor
             FROM due
             WHERE vendor IS NOT NULL
@@ -47,12 +37,7 @@ macro_rules! vendors {
                 LIMIT ?
             ) newest
         )
-        SELECT k.vendor, v.pause_reason, COALESCE({until v.closed_until}, 0) AS closed_for,
-            (
-                SELECT {until min(e.next_attempt_at)}
-                FROM {side_effects} e
-                WHERE e.vendor = k.vendor AND e.next_attempt_at IS NOT NULL) AS due_in,
-            (", $open, ") AS open_effects
+        SELECT k.vendor, v.pause_reason, COALESCE({until v.closed_until}, 0) AS closed_for
         FROM known k
         LEFT JOIN {vendors} v ON v.vendor = k.vendor
         ORDER BY k.vendor
@@ -65,8 +50,8 @@ pub(in crate::dialect) use vendors;
 pub(in crate::dialect) const EFFECT_ACTS: EffectActs = EffectActs {
     page: page!("position < ?"),
     of_source: page!("source_id = ?"),
-    // The second condition is that of the index, which a plan for any state could not use without it.
-    problem_page: page!("state = ? AND state IN ('unknown', 'failed') AND position < ?"),
+    unknown_page: page!("state = 'unknown' AND position < ?"),
+    failed_page: page!("state = 'failed' AND position < ?"),
     count_failed_since: "
         SELECT count(*)
         FROM (
@@ -85,14 +70,35 @@ pub(in crate::dialect) const EFFECT_ACTS: EffectActs = EffectActs {
         UPDATE {side_effects}
         SET state = 'confirmed', next_attempt_at = NULL, ended_at = {now}, error_code = NULL, last_error = ?
         WHERE position = ? AND state IN ('unknown', 'failed')",
-    vendors: vendors! {"
+    vendors: vendors! {"RECURSIVE due (vendor) AS (
+            SELECT min(vendor)
+            FROM {side_effects}
+            WHERE next_attempt_at IS NOT NULL
+            UNION ALL
+            SELECT (
+                SELECT min(e.vendor)
+                FROM {side_effects} e
+                WHERE e.vendor > due.vendor AND e.next_attempt_at IS NOT NULL)
+            FROM due
+            WHERE due.vendor IS NOT NULL
+        )"},
+    waiting: "
+        SELECT (
+                SELECT {until next_attempt_at}
+                FROM {side_effects}
+                WHERE vendor = ? AND next_attempt_at IS NOT NULL
+                ORDER BY next_attempt_at
+                LIMIT 1
+            ) AS due_in,
+            (
                 SELECT count(*)
                 FROM (
                     SELECT 1
-                    FROM {side_effects} e
-                    WHERE e.vendor = k.vendor AND e.next_attempt_at IS NOT NULL
+                    FROM {side_effects}
+                    WHERE vendor = ? AND next_attempt_at IS NOT NULL
                     LIMIT ?
-                ) open_ones"},
+                ) open_ones
+            ) AS open_effects",
     pause: "
         INSERT INTO {vendors} (vendor, pause_reason)
         VALUES (?, ?)

@@ -72,19 +72,15 @@ pub(in crate::dialect) const INBOX: Inbox = Inbox {
         FROM {purge_marks}
         WHERE time >= ?
         ORDER BY consumer",
-    // Claims of one transaction have one time.
     purgeable_claims: "
         SELECT max(claimed_at) AS newest_claim, max(COALESCE(time, claimed_at)) AS newest_message
-        FROM {inbox}
-        WHERE consumer = ? AND claimed_at <= (
-            SELECT max(claimed_at)
-            FROM (
-                SELECT claimed_at
-                FROM {inbox}
-                WHERE consumer = ? AND claimed_at < (SELECT {after})
-                ORDER BY claimed_at
-                LIMIT ?
-            ) oldest)",
+        FROM (
+            SELECT claimed_at, time
+            FROM {inbox}
+            WHERE consumer = ? AND claimed_at < (SELECT {after})
+            ORDER BY claimed_at
+            LIMIT ?
+        ) oldest",
     purge_claims: "
         DELETE FROM {inbox}
         WHERE consumer = ?1
@@ -96,13 +92,17 @@ pub(in crate::dialect) const INBOX: Inbox = Inbox {
                 LIMIT ?4)
             AND EXISTS (SELECT 1 FROM {purge_marks} WHERE consumer = ?1 AND time >= ?3)",
     purge_attempts: "
-        DELETE FROM {attempts} AS a
-        WHERE a.consumer = ?
-            AND (EXISTS (
-                    SELECT 1
-                    FROM {inbox} i
-                    WHERE i.consumer = a.consumer AND i.message_id = a.message_id)
-                OR a.last_failed_at < (SELECT {after}) AND a.starts = 0)",
+        DELETE FROM {attempts}
+        WHERE (consumer, message_id) IN (
+            SELECT a.consumer, a.message_id
+            FROM {attempts} a
+            WHERE a.consumer = ?
+                AND (EXISTS (
+                        SELECT 1
+                        FROM {inbox} i
+                        WHERE i.consumer = a.consumer AND i.message_id = a.message_id)
+                    OR a.last_failed_at < (SELECT {after}) AND a.starts = 0)
+            LIMIT ?)",
     oldest_parked: "
         SELECT min(time)
         FROM (
@@ -127,7 +127,11 @@ pub(in crate::dialect) const INBOX: Inbox = Inbox {
         WHERE consumer = ? AND message_id = ? AND claimed_at < ?",
     purge_superseded: "
         DELETE FROM {superseded_claims}
-        WHERE consumer = ? AND superseded_at < (SELECT {after})",
+        WHERE (consumer, message_id, replay) IN (
+            SELECT consumer, message_id, replay
+            FROM {superseded_claims}
+            WHERE consumer = ? AND superseded_at < (SELECT {after})
+            LIMIT ?)",
     claims_of_message: "
         SELECT c.consumer, i.state, i.claimed_at, a.failures, a.last_error,
             (
@@ -187,9 +191,7 @@ pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
             (
                 SELECT parked_at
                 FROM {parked_messages}
-                WHERE destination = {log_reader} AND state = 'waiting'
-                ORDER BY position
-                LIMIT 1
+                WHERE destination = {log_reader} AND position = m.first
             ) AS oldest_message,
             (
                 SELECT claimed_at
@@ -203,9 +205,9 @@ pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
                 FROM (SELECT id FROM {parked_deliveries} WHERE consumer = ? LIMIT ?) counted
             ) d
         CROSS JOIN (
-                SELECT count(*) AS count
+                SELECT count(*) AS count, min(position) AS first
                 FROM (
-                    SELECT 1
+                    SELECT position
                     FROM {parked_messages}
                     WHERE destination = {log_reader} AND state = 'waiting'
                     LIMIT ?

@@ -160,6 +160,7 @@ pub(in crate::dialect) const CURSORS: Cursors = Cursors {
 
 /// `purge`, `purge_ticks` and the fragment `{is_behind}` belong to the dialects.
 pub(in crate::dialect) const RETENTION: Retention = Retention {
+    purgeable: "",
     purge: "",
     purge_ticks: "",
     slowest_reader: "
@@ -250,12 +251,10 @@ pub(in crate::dialect) const REPLAYS: Replays = Replays {
             SELECT {replay_cursor id}
             FROM {replays}
             WHERE destination = COALESCE(?, destination) AND state <> 'running')",
-    delete_parked: "
-        DELETE FROM {parked_messages}
-        WHERE destination IN (
-            SELECT {replay_cursor id}
-            FROM {replays}
-            WHERE state <> 'running' AND ended_at < (SELECT {after}))",
+    ended_before: "
+        SELECT 1
+        FROM {replays}
+        WHERE id = ? AND state <> 'running' AND ended_at < (SELECT {after})",
     delete_cursors: "
         DELETE FROM {cursors}
         WHERE lease_until = {never} AND destination IN (

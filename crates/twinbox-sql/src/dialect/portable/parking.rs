@@ -163,6 +163,10 @@ pub(in crate::dialect) const PARKED_MESSAGES: ParkedMessages = ParkedMessages {
         ORDER BY p.position
         LIMIT ?"
     ),
+    next_owner: "
+        SELECT min(destination) AS name
+        FROM {parked_messages}
+        WHERE destination > ?",
     // MySQL would read all rows for a minimum with another condition.
     next_destination: "
         SELECT (

@@ -51,6 +51,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     kind_and_colon: "? || ':'",
     replay_cursor: reader_name::REPLAY_CURSOR,
     log_reader: reader_name::LOG_READER,
+    unfinished: "unfinished",
     // By outbox_txid_position: newcomers since the cursor's tick, and late committers. Not from that tick's
     // xmin on, which a long transaction anywhere in the cluster holds far behind.
     is_behind: "(

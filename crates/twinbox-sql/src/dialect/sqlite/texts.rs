@@ -55,6 +55,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     kind_and_colon: "? || ':'",
     replay_cursor: reader_name::REPLAY_CURSOR,
     log_reader: reader_name::LOG_READER,
+    unfinished: "unfinished",
     is_behind: "EXISTS (
             SELECT 1
             FROM {outbox} o
@@ -145,18 +146,23 @@ pub(super) const LOG: Log = Log {
 
 pub(super) const RETENTION: Retention = Retention {
     // The newest message stays: its position is how far the log reaches.
+    purgeable: "
+        SELECT position
+        FROM {outbox} o
+        WHERE position <= (
+                SELECT min(CASE WHEN lease_until < {never} THEN p ELSE {never} END)
+                FROM {cursors})
+            AND position < (SELECT max(position) FROM {outbox})
+            AND time <= {now} - ?
+            AND NOT EXISTS (SELECT 1 FROM {parked_messages} p WHERE p.position = o.position)
+        ORDER BY position
+        LIMIT ?",
     purge: "
         DELETE FROM {outbox}
-        WHERE position IN (
-            SELECT position
-            FROM {outbox} o
-            WHERE position <= (
-                    SELECT min(CASE WHEN lease_until < {never} THEN p ELSE {never} END)
-                    FROM {cursors})
-                AND position < (SELECT max(position) FROM {outbox})
-                AND time <= {now} - ?
-                AND NOT EXISTS (SELECT 1 FROM {parked_messages} p WHERE p.position = o.position)
-            ORDER BY position
-            LIMIT ?)",
+        WHERE position {among}
+            AND position <= (
+                SELECT min(CASE WHEN lease_until < {never} THEN p ELSE {never} END)
+                FROM {cursors})
+            AND NOT EXISTS (SELECT 1 FROM {parked_messages} p WHERE p.position = {outbox}.position)",
     ..portable::RETENTION
 };

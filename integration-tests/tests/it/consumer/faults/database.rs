@@ -3,7 +3,7 @@ use crate::support::{
     consumer::{publish, run_until},
     database::SERVICE,
     long,
-    postgres::{own, postgres_address, standby_of, store_at, through},
+    postgres::{lacks, own, postgres_address, standby_of, store_at, through},
     relay::{Running, Target},
     stores::{Placed, World, effect, placed},
     wait::{self, Pause, eventually, in_time},
@@ -85,6 +85,9 @@ async fn row_34_the_database_is_stopped_under_load() {
 /// counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_35_failover_to_a_standby() {
+    if lacks("pg_basebackup") {
+        return;
+    }
     let (world, target) = (World::<Postgres>::new().await, Target::shared());
     let relay = Running::start(&*world, &target);
     let (mut primary, before) = own().await;

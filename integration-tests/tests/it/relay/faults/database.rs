@@ -96,6 +96,9 @@ async fn row_34_database_crashes_restarts_and_loses_a_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn row_35_failover_to_a_standby_that_lacks_the_tail() {
+    if lacks("pg_basebackup") {
+        return;
+    }
     let (mut primary, store) = own().await;
     let target = Target::shared();
     let (proxy, relayed) = proxied(&primary.url()).await;
