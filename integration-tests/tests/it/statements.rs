@@ -1,5 +1,7 @@
 //! Each statement of the catalog, again and again on one connection: a server may plan the second execution
 //! of a prepared statement in another way than the first. One has then lost columns of it.
+#[cfg(feature = "mysql")]
+mod ansi;
 #[cfg(feature = "postgres")]
 mod hostile;
 mod reads;
@@ -10,6 +12,7 @@ use crate::support::{
     stores::{TestDb, World},
 };
 use sqlx::{AssertSqlSafe, Database, Either, Executor as _, SqlSafeStr as _, Sqlite, Statement as _, Type};
+use twinbox::Store;
 use uuid::Uuid;
 
 /// A prepared statement is parsed, executed, and executed again by what the server kept of it.
@@ -136,24 +139,23 @@ async fn run<DB: Repeats>(conn: &mut DB::Connection, sql: &str) -> sqlx::Result<
     ran.map(drop)
 }
 
-async fn a_statement_means_the_same_at_each_execution<DB: Repeats>() {
-    let world = World::<DB>::new().await;
-    let mut conn = world.pool().acquire().await.unwrap();
+/// Executes each statement of a store again and again.
+async fn execute_each<DB: Repeats>(conn: &mut DB::Connection, store: &Store<DB>) {
     let (mut executed, mut problems) = (0, Vec::new());
-    for (name, statement) in world.engine().sql().named() {
+    for (name, statement) in store.engine().sql().named() {
         let mut sql = statement.as_str().to_owned();
         if statement.is_absent() || SCRIPTS.contains(&&*name) {
             assert!(statement.is_absent() || sql.contains(';'), "{name} is one statement");
             continue;
         }
-        if DB::lacks(&mut conn, &name).await {
+        if DB::lacks(conn, &name).await {
             continue;
         }
         if ["IN", "VALUES"].iter().any(|end| sql.ends_with(end)) {
             sql += LISTS.iter().find(|(listed, _)| *listed == name).expect(&name).1;
         }
         for time in 1..=TIMES {
-            let Err(error) = run::<DB>(&mut conn, &sql).await else { continue };
+            let Err(error) = run::<DB>(conn, &sql).await else { continue };
             if !DB::refuses_values(&DB::code(&error)) {
                 problems.push(format!("{name}, execution {time}: {error}"));
             }
@@ -162,6 +164,11 @@ async fn a_statement_means_the_same_at_each_execution<DB: Repeats>() {
     }
     assert!(problems.is_empty(), "{} of {executed}:\n{}", problems.len(), problems.join("\n"));
     assert!(executed > 100, "{executed} statements");
+}
+
+async fn a_statement_means_the_same_at_each_execution<DB: Repeats>() {
+    let world = World::<DB>::new().await;
+    execute_each(&mut *world.pool().acquire().await.unwrap(), &world).await;
 }
 
 cases! {

@@ -200,6 +200,35 @@ async fn a_far_behind_reader_gets_everything_in_order(store: &Store<MySql>) {
     assert_eq!(settle_until(&mut reader, "late").await, ["late"]);
 }
 
+/// Those take all statements of a round of probes.
+#[tokio::test]
+async fn a_roll_back_behind_many_open_transactions_is_closed() {
+    const OPEN: usize = 250;
+    let server = MySqlServer::start().unwrap();
+    let pool = MySqlPoolOptions::new().max_connections(270).connect(&server.url()).await.unwrap();
+    let store = Store::new(pool, database::SERVICE).unwrap();
+    store.migrate().await.unwrap();
+    let mut transactions = Vec::new();
+    for n in 0..OPEN {
+        let mut tx = store.begin().await.unwrap();
+        store.outbox().publish_draft(&mut tx, draft(None, &n.to_string())).await.unwrap();
+        publish(&store, None, &["between"]).await;
+        transactions.push(tx);
+    }
+    let mut undone = store.begin().await.unwrap();
+    store.outbox().publish_draft(&mut undone, draft(None, "undone")).await.unwrap();
+    undone.rollback().await.unwrap();
+    publish(&store, None, &["free"]).await;
+    let mut reader = open(&store, "d").await;
+    assert_eq!(settle_until(&mut reader, "free").await.len(), OPEN + 1);
+    // In the order of their positions.
+    let due = "UPDATE twinbox_holes SET probe_at = TIMESTAMPADD(SECOND, id, '2020-01-01')";
+    sqlx::raw_sql(due).execute(store.pool()).await.unwrap();
+    assert_eq!(read_until(&store, &mut reader, TOMBSTONES).await, [""; 0]);
+    let still_open = format!("SELECT ({OPEN_HOLES}) >= {OPEN}");
+    assert_eq!(number(&store, &still_open).await, 1);
+}
+
 /// Each of them is a hole, which is probed again and again, and keeps its place.
 #[tokio::test]
 async fn five_hundred_open_transactions_stop_no_other() {
