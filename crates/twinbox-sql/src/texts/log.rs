@@ -99,8 +99,8 @@ area! {
 area! {
     /// Deleting the log, and readers that hold it back.
     Retention {
-        /// Where a DELETE keeps everybody from writing: positions of messages that may be deleted. Binds: age,
-        /// limit.
+        /// Where a DELETE keeps everybody from writing: positions of messages that may be deleted. Binds:
+        /// age, limit.
         purgeable,
         /// Deletes messages that every live reader has settled, that are older than an age and not parked.
         /// Binds: age, limit; or a JSON array of positions that were found before.
