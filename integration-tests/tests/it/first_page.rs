@@ -110,10 +110,12 @@ fn packages(root: &Path, home: &Path) {
     let printed = String::from_utf8_lossy(&made.stdout).into_owned();
     assert!(made.status.success(), "{printed}\n{}", String::from_utf8_lossy(&made.stderr));
     let config = printed.split("cargo --config ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-    // Some packages are built for the tests already, without debug information.
+    // Most packages are built for the tests already, with the profiles of the workspace.
     let target = PathBuf::from(config).ancestors().nth(2).unwrap().to_owned();
     let patches = std::fs::read_to_string(config).unwrap();
-    let settings = format!("{patches}[build]\ntarget-dir = {target:?}\n[profile.dev]\ndebug = false\n");
+    let workspace = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let profiles = &workspace[workspace.find("[profile.dev]").unwrap()..];
+    let settings = format!("{patches}[build]\ntarget-dir = {target:?}\n{profiles}");
     std::fs::create_dir(home.join(".cargo")).unwrap();
     std::fs::write(home.join(".cargo/config.toml"), settings).unwrap();
 }
