@@ -82,9 +82,10 @@ impl Results {
 
     /// Counts a test as skipped that was counted as passed: cargo cannot skip a test at run time.
     pub(crate) fn skip(&mut self, test: &str) {
-        self.skipped.insert(test.to_owned());
-        self.outcome.passed = self.outcome.passed.saturating_sub(1);
-        self.outcome.skipped += 1;
+        if self.skipped.insert(test.to_owned()) {
+            self.outcome.passed = self.outcome.passed.saturating_sub(1);
+            self.outcome.skipped += 1;
+        }
     }
 
     /// Takes a line in. `at` is the time since any one moment, and `threads` how many tests run at a time.

@@ -89,8 +89,9 @@ impl<DB: Dialect> Log<DB> {
         }
         self.engine.execute(&sql.replays.delete_cursors, |query| query).await?;
         let before = age.saturating_neg();
-        self.delete_parked_of_replays(before).await?;
+        let parked = self.delete_parked_of_replays(before).await;
         self.purge_ticks(age).await?;
+        parked?;
         let mut conn = self.engine.connection().await?;
         let slowest_reader = scalar::<DB, Text>(&sql.retention.slowest_reader).bind(age);
         let slowest_reader = slowest_reader.fetch_optional(&mut *conn).await?.map(|name| name.0);
@@ -107,7 +108,9 @@ impl<DB: Dialect> Log<DB> {
             let row = self.engine.fetch_optional(next, |query| query.bind(last.clone())).await?;
             let name = row.map(|row| row.text_or_null("name")).transpose()?.flatten();
             let Some(name) = name else { return Ok(()) };
-            if let Ok(ReaderName::Replay(id)) = name.parse() {
+            if let Ok(ReaderName::Replay(id)) = name.parse()
+                && name == ReaderName::Replay(id).to_string()
+            {
                 let ended = &sql.replays.ended_before;
                 let ended = self.engine.fetch_optional(ended, |query| query.bind(id).bind(before)).await?;
                 if ended.is_some() {
@@ -122,8 +125,8 @@ impl<DB: Dialect> Log<DB> {
     async fn purge_some(&self, age: i64, after: i64) -> Result<Purged, Error> {
         let sql = self.engine.sql();
         if sql.holes.purge.is_absent() {
-            let messages = self.purge_settled(age).await?;
-            return Ok(Purged { messages, next: (messages >= PURGE_BATCH.into()).then_some(after) });
+            let (messages, found) = self.purge_settled(age).await?;
+            return Ok(Purged { messages, next: (found >= PURGE_BATCH.into()).then_some(after) });
         }
         let mut tries = 0;
         loop {
@@ -137,16 +140,22 @@ impl<DB: Dialect> Log<DB> {
         }
     }
 
-    async fn purge_settled(&self, age: i64) -> Result<u64, Error> {
+    /// Returns how many messages it has deleted, and found.
+    async fn purge_settled(&self, age: i64) -> Result<(u64, u64), Error> {
         let (sql, batch) = (&self.engine.sql().retention, i64::from(PURGE_BATCH));
         if sql.purgeable.is_absent() {
-            return self.engine.execute(&sql.purge, |query| query.bind(age).bind(batch)).await;
+            let messages = self.engine.execute(&sql.purge, |query| query.bind(age).bind(batch)).await?;
+            return Ok((messages, messages));
         }
         let settled = self.engine.fetch_all(&sql.purgeable, |query| query.bind(age).bind(batch)).await?;
+        if settled.is_empty() {
+            return Ok((0, 0));
+        }
         let positions = settled.iter().map(|row| row.try_get("position"));
         let positions = positions.collect::<Result<Vec<i64>, _>>()?;
         let positions = serde_json::Value::from(positions).to_string();
-        self.engine.execute(&sql.purge, |query| query.bind(positions)).await
+        let messages = self.engine.execute(&sql.purge, |query| query.bind(positions)).await?;
+        Ok((messages, settled.len() as u64))
     }
 
     async fn purge_ticks(&self, age: i64) -> Result<(), Error> {

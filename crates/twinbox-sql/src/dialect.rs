@@ -132,6 +132,9 @@ pub trait Dialect:
     /// Begins a transaction that sqlx ends.
     #[doc(hidden)]
     const BEGIN_PLAIN: &'static str = Self::BEGIN;
+    /// Gives the session its own values back, after the transaction. Empty: it has them.
+    #[doc(hidden)]
+    const END: &'static str = "";
     /// Commits what `BEGIN` or `BEGIN_SHORT` has begun, if it is whole, and gives the session its own values
     /// back. None: sqlx's COMMIT does.
     #[doc(hidden)]

@@ -117,9 +117,11 @@ impl<DB: Dialect> Guarded<DB> {
     async fn run_commit_at_once(&mut self, begins_next: bool) -> Result<AfterCommit, Error> {
         let guard = self.allow_response().await?;
         let mut sql = self.scope.catalog.sql.inbox.commit_at_once.as_str().replace("GUARD", &guard);
-        if begins_next {
+        // The next transaction sets the session up anew.
+        let then = if begins_next { DB::BEGIN_TO_CLAIM } else { DB::END };
+        if !then.is_empty() {
             sql += "; ";
-            sql += DB::BEGIN_TO_CLAIM;
+            sql += then;
         }
         run_commit::<DB>(self.tx.connection(), &sql).await
     }

@@ -16,6 +16,8 @@ mod idempotent;
 mod ids;
 #[cfg(feature = "postgres")]
 mod kept;
+#[cfg(feature = "postgres")]
+mod let_go;
 mod logs;
 mod newer;
 #[cfg(feature = "postgres")]

@@ -4,6 +4,7 @@ mod crash;
 mod dead_letter;
 mod decided;
 #[cfg(feature = "programs")]
+mod ended_replays;
 mod gone;
 #[cfg(feature = "programs")]
 mod holes;

@@ -27,6 +27,7 @@ const LISTS: &[(&str, &str)] = &[
     ("holes.purge", " (1)"),
     ("inbox.known_claims", " (x'01')"),
     ("inbox.end_claims", " (x'01')"),
+    ("inbox.purge_attempts", " (x'01')"),
     ("outbox.publish_all", " (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)"),
 ];
 

@@ -10,6 +10,7 @@ use twinbox_sql::{
     },
     engine::{MessageColumns, Query, bind_message, query},
     inbox::REDRIVE_ATTEMPTS,
+    stored_text,
 };
 
 /// Dead letters that one statement reads.
@@ -114,7 +115,7 @@ impl<DB: Dialect> Ops<DB> {
                     .bind(fingerprint)
                     .bind(i64::from(REDRIVE_ATTEMPTS));
                 let import = bind_message(import, message)
-                    .bind(message.id.clone())
+                    .bind(stored_text(&message.id).into_owned())
                     .bind(consumer.to_owned())
                     .bind(id)
                     .bind(consumer.to_owned())

@@ -134,6 +134,7 @@ impl Dialect for MySql {
         usual_waits!(),
         "; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION"
     );
+    const END: &'static str = end!();
     // The savepoint is gone if the transaction has ended: by COMMIT or ROLLBACK, a statement that commits, or
     // the server, on a deadlock. Then the server runs nothing of what follows.
     const COMMIT: Option<&'static str> = Some(concat!("RELEASE SAVEPOINT twinbox; COMMIT; ", end!()));

@@ -3,11 +3,12 @@ use super::handle::Inbox;
 use crate::{
     Dialect, Error, ReaderName,
     micros::{Micros, micros},
-    statement::{Query, query, scalar},
+    statement::{Query, query, query_of, scalar},
 };
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 use std::time::Duration;
 use twinbox_core::Timestamp;
+use uuid::Uuid;
 
 /// Claims that one move of the purge mark covers.
 const MARKED_AT_ONCE: u32 = 100_000;
@@ -35,7 +36,8 @@ impl<DB: Dialect> Inbox<DB> {
     /// # Errors
     /// The database refused or is away.
     pub async fn purge(&self, keep: Duration) -> Result<u64, Error> {
-        self.purge_attempts(keep).await?;
+        // What holds it up holds up no claim.
+        let attempts = self.purge_attempts(keep).await;
         let mut deleted = 0;
         while let Some((newest_claim, newest_message)) = self.mark_oldest(ago(keep)).await? {
             let some = self.purge_claims(newest_claim, newest_message).await?;
@@ -44,18 +46,45 @@ impl<DB: Dialect> Inbox<DB> {
                 break;
             }
         }
-        Ok(deleted)
+        attempts.map(|()| deleted)
     }
 
     async fn purge_attempts(&self, keep: Duration) -> Result<(), Error> {
         let (sql, consumer) = (&self.engine.sql().inbox, &self.consumer);
         let (kept, superseded_kept) = (ago(ATTEMPTS_KEPT), ago(keep.max(ATTEMPTS_KEPT)));
-        for (purge, age) in [(&sql.purge_attempts, kept), (&sql.purge_superseded, superseded_kept)] {
-            let bind =
-                |query: Query<'static, DB>| query.bind(consumer.clone()).bind(age).bind(i64::from(BATCH));
-            while self.engine.execute(purge, bind).await? >= u64::from(BATCH) {}
+        let bind = |age: i64| {
+            move |query: Query<'static, DB>| query.bind(consumer.clone()).bind(age).bind(i64::from(BATCH))
+        };
+        let is_full = |rows: u64| rows >= u64::from(BATCH);
+        if sql.purgeable_attempts.is_absent() {
+            let bind = |query: Query<'static, DB>| bind(kept)(query).bind(kept);
+            while is_full(self.engine.execute(&sql.purge_attempts, bind).await?) {}
+        } else {
+            while is_full(self.find_and_purge_attempts(kept).await?) {}
         }
+        while is_full(self.engine.execute(&sql.purge_superseded, bind(superseded_kept)).await?) {}
         Ok(())
+    }
+
+    /// Returns how many were found.
+    async fn find_and_purge_attempts(&self, kept: i64) -> Result<u64, Error> {
+        let sql = &self.engine.sql().inbox;
+        let consumer = self.consumer.clone();
+        let bind = |query: Query<'static, DB>| query.bind(consumer).bind(kept).bind(i64::from(BATCH));
+        let found = self.engine.fetch_all(&sql.purgeable_attempts, bind).await?;
+        if found.is_empty() {
+            return Ok(0);
+        }
+        let places = vec!["?"; found.len()].join(", ");
+        let purge = AssertSqlSafe(format!("{} ({places})", sql.purge_attempts.as_str()));
+        let mut purge = query_of::<DB>(purge, false).bind(self.consumer.clone()).bind(kept);
+        for row in &found {
+            purge = purge.bind(row.try_get::<Uuid, _>("message_id")?);
+        }
+        let mut tx = self.engine.begin_short().await?;
+        purge.execute(tx.connection()).await?;
+        tx.commit().await?;
+        Ok(found.len() as u64)
     }
 
     /// Moves the purge mark to the newest message of the oldest claims. Returns the times up to which claims,

@@ -28,8 +28,8 @@ area! {
         /// The guard of a transaction, whose statements and pauses are bounded. Absent where
         /// the database does not know it. Bind: milliseconds.
         guard,
-        /// Allows the commit of a handler's transaction and commits, in one round trip. `GUARD` stands for
-        /// the guard of the claim.
+        /// Allows the commit of a handler's transaction and commits, in one round trip, with what sets the
+        /// session up behind it. `GUARD` stands for the guard of the claim.
         commit_at_once,
         /// State and payload hash of a claim. Binds: consumer, message id.
         find_claim,
@@ -63,13 +63,16 @@ area! {
         /// Purge marks at or after a time. Bind: time.
         purge_marks_since,
         /// The time of the newest of the oldest claims, and of the newest of their messages, by
-        /// `inbox_claimed_at`. Binds: consumer, consumer, age (negative), limit.
+        /// `inbox_claimed_at`. Binds: consumer, age (negative), limit.
         purgeable_claims,
         /// Deletes claims, oldest first, by `inbox_claimed_at`. Binds: consumer, newest claim, newest
         /// message, limit.
         purge_claims,
+        /// Where a DELETE waits for the claims that it reads: messages whose failures may be deleted. Binds:
+        /// consumer, age (negative), limit.
+        purgeable_attempts,
         /// Deletes failures of messages that are claimed (a copy has failed), and old ones. Binds: consumer,
-        /// age (negative).
+        /// age (negative), limit, age; or consumer, age, and the ids of messages that were found before.
         purge_attempts,
         /// The time of the oldest message that is parked for a consumer. Binds: consumer, destination.
         oldest_parked,
@@ -78,7 +81,7 @@ area! {
         supersede,
         /// Deletes a claim that is older than a replay. Binds: consumer, message id, time of the replay.
         delete_superseded,
-        /// Deletes old copies. Binds: consumer, age (negative).
+        /// Deletes old copies. Binds: consumer, age (negative), limit.
         purge_superseded,
         /// What each consumer did with a message. Binds: message id three times.
         claims_of_message,
@@ -147,9 +150,9 @@ area! {
         /// Deletes one. Bind: id.
         delete,
         /// Adds one that is due to be redriven, unless the consumer has claimed the message or has a dead
-        /// letter of it. By `dead_letters_consumer`, and the primary key of the inbox. Binds: consumer,
-        /// fingerprint, attempts, the columns of `{stored_message}`, consumer, message id, consumer, message
-        /// id.
+        /// letter of it. By `dead_letters_event`, and the primary key of the inbox. Binds: consumer,
+        /// fingerprint, attempts, the columns of `{stored_message}`, event id, consumer, message id,
+        /// consumer, message id.
         import,
         /// One, without its message. Bind: id.
         find,

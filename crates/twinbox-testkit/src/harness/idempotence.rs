@@ -9,7 +9,7 @@ use twinbox_consumer::{DeliveryOutcome, EventHandler, private::unfinished};
 use twinbox_core::{Message, Schema as _};
 use twinbox_sql::{Dialect, inbox::Attempt};
 
-/// How often a copy is delivered again while another one is being handled. Each claim waits a second.
+/// How often a copy is delivered again while another one is being handled. Each claim waits two seconds.
 const PATIENCE: u32 = 30;
 
 impl<DB: Dialect, S: Send + Sync + 'static> Harness<DB, S> {

@@ -30,6 +30,7 @@ pub(super) const UNTRIED: &[(&str, &str)] = &[
     ("inbox.purge_mark", "sent behind a SET, with the bounds of a handler"),
     ("jobs.give_up", "for a run whose process has died"),
     ("redaction.deliveries", "for a parked delivery of the key"),
+    ("retention.purge", "on SQLite for messages that were found before"),
     ("setup.create_lock_secret", "by a migration alone"),
     ("setup.more_rights_held", "on MySQL for an account that may read the database `mysql`"),
     ("setup.record_migration", "migrations are interrupted in tests of their own"),

@@ -1,8 +1,5 @@
 //! Claims, attempts, dead letters and partitions of consumers.
-use super::{
-    super::portable,
-    waits::{end, own_idle, own_lock_wait, own_statement, usual_waits},
-};
+use super::super::portable;
 use crate::texts::{Consumers, DeadLetters, Inbox, Partitions};
 
 pub(super) const INBOX: Inbox = Inbox {
@@ -28,14 +25,10 @@ pub(super) const INBOX: Inbox = Inbox {
         UPDATE {inbox}
         SET state = 'processed'
         WHERE state = 'open' AND consumer = ? AND message_id IN",
-    commit_at_once: concat!(
-        "
+    commit_at_once: "
         RELEASE SAVEPOINT twinbox;
         GUARD;
-        COMMIT;
-        ",
-        end!()
-    ),
+        COMMIT",
     purge_mark: "
         SELECT time
         FROM {purge_marks}
@@ -76,21 +69,26 @@ pub(super) const INBOX: Inbox = Inbox {
             LIMIT ?
         ) old ON old.consumer = d.consumer AND old.message_id = d.message_id
         WHERE {bounded_wait}",
+    purgeable_attempts: "
+        SELECT a.message_id
+        FROM {attempts} a
+        WHERE a.consumer = ?
+            AND (EXISTS (
+                    SELECT 1
+                    FROM {inbox} i
+                    WHERE i.consumer = a.consumer AND i.message_id = a.message_id)
+                OR a.last_failed_at < {after} AND a.starts = 0)
+        LIMIT ?",
     purge_attempts: "
         DELETE d
         FROM {attempts} d
-        JOIN (
-            SELECT a.consumer, a.message_id
-            FROM {attempts} a
-            WHERE a.consumer = ?
-                AND (EXISTS (
-                        SELECT 1
-                        FROM {inbox} i
-                        WHERE i.consumer = a.consumer AND i.message_id = a.message_id)
-                    OR a.last_failed_at < {after} AND a.starts = 0)
-            LIMIT ?
-        ) old ON old.consumer = d.consumer AND old.message_id = d.message_id
-        WHERE {bounded_wait}",
+        WHERE d.consumer = ?
+            AND (EXISTS (
+                    SELECT 1
+                    FROM {inbox} i
+                    WHERE i.consumer = d.consumer AND i.message_id = d.message_id)
+                OR d.last_failed_at < {after} AND d.starts = 0)
+            AND d.message_id IN",
     purge_superseded: "
         DELETE FROM {superseded_claims}
         WHERE {bounded_wait} AND consumer = ? AND superseded_at < {after}

@@ -1,14 +1,16 @@
 //! Drift between the application's rows and their side effects.
 use crate::texts::Drift;
 
-/// Effects of a state that waits for a person.
+/// Effects of a state that waits for a person. With the condition of the index, which SQLite would not use
+/// without it.
 #[rustfmt::skip]
 macro_rules! stuck {
     ($state:literal) => {
         concat!("
         SELECT position, kind, vendor, state
         FROM {side_effects}
-        WHERE state = '", $state, "' AND COALESCE(fired_at, created_at) <= (SELECT {after -?})
+        WHERE state = '", $state, "' AND state IN ('unknown', 'failed')
+            AND COALESCE(fired_at, created_at) <= (SELECT {after -?})
         ORDER BY position
         LIMIT ?")
     };

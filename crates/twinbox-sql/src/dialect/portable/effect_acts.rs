@@ -50,8 +50,9 @@ pub(in crate::dialect) use vendors;
 pub(in crate::dialect) const EFFECT_ACTS: EffectActs = EffectActs {
     page: page!("position < ?"),
     of_source: page!("source_id = ?"),
-    unknown_page: page!("state = 'unknown' AND position < ?"),
-    failed_page: page!("state = 'failed' AND position < ?"),
+    // The condition of the index, which SQLite would not use without it.
+    unknown_page: page!("state = 'unknown' AND state IN ('unknown', 'failed') AND position < ?"),
+    failed_page: page!("state = 'failed' AND state IN ('unknown', 'failed') AND position < ?"),
     count_failed_since: "
         SELECT count(*)
         FROM (

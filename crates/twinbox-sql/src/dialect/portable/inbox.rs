@@ -91,8 +91,9 @@ pub(in crate::dialect) const INBOX: Inbox = Inbox {
                 ORDER BY claimed_at
                 LIMIT ?4)
             AND EXISTS (SELECT 1 FROM {purge_marks} WHERE consumer = ?1 AND time >= ?3)",
+    purgeable_attempts: "",
     purge_attempts: "
-        DELETE FROM {attempts}
+        DELETE FROM {attempts} AS d
         WHERE (consumer, message_id) IN (
             SELECT a.consumer, a.message_id
             FROM {attempts} a
@@ -102,7 +103,12 @@ pub(in crate::dialect) const INBOX: Inbox = Inbox {
                         FROM {inbox} i
                         WHERE i.consumer = a.consumer AND i.message_id = a.message_id)
                     OR a.last_failed_at < (SELECT {after}) AND a.starts = 0)
-            LIMIT ?)",
+            LIMIT ?)
+            AND (EXISTS (
+                    SELECT 1
+                    FROM {inbox} i
+                    WHERE i.consumer = d.consumer AND i.message_id = d.message_id)
+                OR d.last_failed_at < (SELECT {after}) AND d.starts = 0)",
     oldest_parked: "
         SELECT min(time)
         FROM (
@@ -210,6 +216,7 @@ pub(in crate::dialect) const CONSUMERS: Consumers = Consumers {
                     SELECT position
                     FROM {parked_messages}
                     WHERE destination = {log_reader} AND state = 'waiting'
+                    ORDER BY position
                     LIMIT ?
                 ) counted
             ) m

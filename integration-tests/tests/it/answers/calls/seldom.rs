@@ -21,7 +21,7 @@ use twinbox::{
         jobs::Jobs,
     },
     inbox::InboxClaim,
-    log::{Reader, ReaderOptions, Shares, Standby, StartPosition},
+    log::{Log, Reader, ReaderOptions, Shares, Standby, StartPosition},
     operation::{OperationPolicy, OperationStart},
     ops::{
         Ops,
@@ -55,6 +55,23 @@ async fn destination<DB: TestDb>(world: &World<DB>) -> String {
     let readers = Ops::new(world.owner()).readers().await.unwrap();
     let relays = readers.into_iter().map(|reader| reader.name).find(|name| !name.starts_with("consumer:"));
     relays.expect("a relay ran")
+}
+
+/// Makes a dead letter of the newest message.
+async fn give_up_newest<DB: TestDb>(world: &World<DB>, destination: &str) {
+    let (parked, outbox) = (DB::table_of("parked_messages"), DB::table_of("outbox"));
+    let (now, key) = (DB::time(world.now().await.unwrap()), sql_of::<DB>("key").0);
+    let dead = format!(
+        "DELETE FROM {parked} WHERE destination = '{destination}'
+            AND position = (SELECT max(position) FROM {outbox});
+        INSERT INTO {parked} (destination, position, {key}, type, state, blocks_key, attempts,
+            next_attempt_at, first_error, last_error, fingerprint)
+        SELECT '{destination}', position, {key}, type, 'dead', false, 1, {now}, 'no', 'no', 'no'
+        FROM {outbox}
+        ORDER BY position DESC
+        LIMIT 1"
+    );
+    execute(world, dead).await;
 }
 
 /// Plans an effect and gives it a state. Returns its place.
@@ -123,21 +140,13 @@ calls! {
         }
         Ok(())
     }
+    "what a replay has parked": |store, world| {
+        give_up_newest(world, "replay:1").await;
+        Log::new(store).purge(Duration::ZERO).await.map(drop)
+    }
     "dead letters of a destination": |store, world| {
         let (ops, destination) = (Ops::new(store), destination(world).await);
-        let (parked, outbox) = (DB::table_of("parked_messages"), DB::table_of("outbox"));
-        let (now, key) = (DB::time(world.now().await.unwrap()), sql_of::<DB>("key").0);
-        let dead = format!(
-            "DELETE FROM {parked} WHERE destination = '{destination}'
-                AND position = (SELECT max(position) FROM {outbox});
-            INSERT INTO {parked} (destination, position, {key}, type, state, blocks_key, attempts,
-                next_attempt_at, first_error, last_error, fingerprint)
-            SELECT '{destination}', position, {key}, type, 'dead', false, 1, {now}, 'no', 'no', 'no'
-            FROM {outbox}
-            ORDER BY position DESC
-            LIMIT 1"
-        );
-        execute(world, dead).await;
+        give_up_newest(world, &destination).await;
         let destination = Some(destination);
         let filter = DeadLetterFilter { destination, ..DeadLetterFilter::default() };
         let groups = ops.dead_letter_groups(&filter).await?;

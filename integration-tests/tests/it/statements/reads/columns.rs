@@ -30,8 +30,11 @@ pub(super) fn columns<DB: LongTables>(at: &str) -> Vec<(&'static str, Columns)> 
         ("payload", DB::BYTES),
     ];
     let of_consumer: &[(&'static str, &str)] = &[("consumer", &owner)];
-    let of_two = |a: &str, b: &str| pick(&[a, a, b, b]);
-    let effect_states = ["'pending'", "'fired'", "'confirmed'", "'unknown'", "'failed'", "'compensated'"];
+    let of_two = |first: &str, second: &str| pick(&[first, first, second, second]);
+    // One is unknown, and one has failed.
+    let (state, ended) =
+        (pick(&["'pending'", "'fired'", "'confirmed'", "'compensated'"]), pick(&["NULL", "NULL", at, at]));
+    let state = format!("CASE WHEN n = 1 THEN 'unknown' WHEN n = 2 THEN 'failed' ELSE {state} END");
     vec![
         (
             "parked_messages",
@@ -163,10 +166,10 @@ pub(super) fn columns<DB: LongTables>(at: &str) -> Vec<(&'static str, Columns)> 
                 ("kind", &owner),
                 ("vendor", &owner),
                 ("key", &key),
-                ("state", &pick(&effect_states)),
+                ("state", &state),
                 ("request", DB::BYTES),
-                ("next_attempt_at", &pick(&[at, at, "NULL", "NULL", "NULL", "NULL"])),
-                ("ended_at", &pick(&["NULL", "NULL", at, "NULL", at, at])),
+                ("next_attempt_at", &of_two(at, "NULL")),
+                ("ended_at", &ended),
                 ("created_at", at),
             ]]),
         ),

@@ -19,9 +19,16 @@ pub(super) trait Counting: Repeats {
 
     async fn begin_counting(_: &mut Self::Connection) {}
 
-    /// Runs a statement in a transaction, which is rolled back. Returns what it read, and how many rows it
-    /// returned and changed.
-    async fn count(conn: &mut Self::Connection, mode: &str, sql: &str) -> (i64, i64);
+    /// Runs a statement in a transaction, which is rolled back.
+    async fn count(conn: &mut Self::Connection, mode: &str, sql: &str) -> Counted;
+}
+
+/// The outcome of a statement.
+pub(super) struct Counted {
+    pub(super) read: i64,
+    /// Rows that it returned or changed.
+    pub(super) changed: i64,
+    pub(super) error: Option<sqlx::Error>,
 }
 
 /// What a bind is for.
@@ -31,16 +38,23 @@ enum Bind {
     Other,
 }
 
-/// The bind `n`, from 0, of a statement whose binds have no names.
+/// The text before the bind `n`, from 0, of a statement whose binds have numbers.
+fn before_place(sql: &str, mark: char, n: usize) -> Option<&str> {
+    let place = format!("{mark}{}", n + 1);
+    let ends = |at: &usize| !sql[at + place.len()..].starts_with(|c: char| c.is_ascii_digit());
+    sql.match_indices(&place).map(|(at, _)| at).find(ends).map(|at| sql[..at].trim_end())
+}
+
+fn is_limit(before: &str) -> bool {
+    before.ends_with("LIMIT")
+}
+
+/// The bind `n`, from 0, of a statement.
 fn bind_of(sql: &str, n: usize) -> Bind {
-    let numbered = format!("?{}", n + 1);
-    let before = match sql.contains("?1") {
-        true => sql.split(&numbered).next(),
-        false => sql.split('?').nth(n),
-    };
-    let before = before.unwrap_or_default().trim_end();
+    let before = before_place(sql, '?', n);
+    let before = before.unwrap_or_else(|| sql.split('?').nth(n).unwrap_or_default().trim_end());
     match before {
-        _ if before.ends_with("LIMIT") => Bind::Limit,
+        _ if is_limit(before) => Bind::Limit,
         _ if before.ends_with("JSON_TABLE(") || before.ends_with("json_each(") => Bind::Json,
         _ => Bind::Other,
     }
@@ -59,10 +73,10 @@ fn json(sql: &str) -> String {
 impl Counting for Postgres {
     const MODES: &[&str] = &["force_generic_plan", "force_custom_plan"];
 
-    async fn count(conn: &mut PgConnection, mode: &str, sql: &str) -> (i64, i64) {
+    async fn count(conn: &mut PgConnection, mode: &str, sql: &str) -> Counted {
         let types = types_of_binds(conn, sql).await;
         let values = types.iter().enumerate().map(|(n, of)| match &**of {
-            _ if sql.contains(&format!("LIMIT ${}", n + 1)) => LIMIT.to_string(),
+            _ if before_place(sql, '$', n).is_some_and(is_limit) => LIMIT.to_string(),
             "uuid" => format!("'{VALUE}-0000-7000-8000-000000000000'"),
             "bytea" => format!("'\\x{VALUE}'"),
             "boolean" => "true".to_owned(),
@@ -81,13 +95,16 @@ impl Counting for Postgres {
         }
         let before = rows_read(conn).await;
         let rows = sqlx::raw_sql(AssertSqlSafe(execute.clone())).fetch_all(&mut *conn).await;
-        let returned = rows.map_or(0, |rows| rows.len());
+        let (returned, error) = match rows {
+            Ok(rows) => (rows.len() as u64, None),
+            Err(error) => (0, Some(error)),
+        };
         sqlx::raw_sql("ROLLBACK TO probe").execute(&mut *conn).await.unwrap();
         let read = rows_read(conn).await - before;
         let changed = sqlx::raw_sql(AssertSqlSafe(execute)).execute(&mut *conn).await;
         let changed = changed.map_or(0, |done| done.rows_affected());
         sqlx::raw_sql("ROLLBACK; DEALLOCATE probe").execute(&mut *conn).await.unwrap();
-        (read, i64::try_from(changed.max(returned as u64)).unwrap())
+        Counted { read, changed: i64::try_from(changed.max(returned)).unwrap(), error }
     }
 }
 
@@ -103,7 +120,7 @@ async fn rows_read(conn: &mut PgConnection) -> i64 {
 
 #[cfg(feature = "mysql")]
 impl Counting for MySql {
-    async fn count(conn: &mut sqlx::MySqlConnection, _: &str, sql: &str) -> (i64, i64) {
+    async fn count(conn: &mut sqlx::MySqlConnection, _: &str, sql: &str) -> Counted {
         sqlx::raw_sql("BEGIN").execute(&mut *conn).await.unwrap();
         let binds = Self::prepare(conn, sql).await.unwrap();
         let handlers = |rows: Vec<(String, String)>| {
@@ -113,11 +130,11 @@ impl Counting for MySql {
         let first = handlers(sqlx::query_as(read).fetch_all(&mut *conn).await.unwrap());
         let before = handlers(sqlx::query_as(read).fetch_all(&mut *conn).await.unwrap());
         let query = with_values(sql, binds);
-        let changed = changed_and_returned(conn.fetch_many(query), |done| done.rows_affected()).await;
+        let (returned, changed, error) = run(conn.fetch_many(query), |done| done.rows_affected()).await;
         let after = handlers(sqlx::query_as(read).fetch_all(&mut *conn).await.unwrap());
         let _ = sqlx::raw_sql("ROLLBACK").execute(conn).await;
         // Without what the question costs.
-        (after - before - (before - first), changed)
+        Counted { read: after - before - (before - first), changed: returned + changed, error }
     }
 }
 
@@ -148,7 +165,7 @@ impl Counting for Sqlite {
         sqlx::raw_sql("SELECT count(*) FROM sqlite_master").execute(conn).await.unwrap();
     }
 
-    async fn count(conn: &mut SqliteConnection, _: &str, sql: &str) -> (i64, i64) {
+    async fn count(conn: &mut SqliteConnection, _: &str, sql: &str) -> Counted {
         if !sql.starts_with("BEGIN") {
             sqlx::raw_sql("BEGIN").execute(&mut *conn).await.unwrap();
         }
@@ -159,25 +176,32 @@ impl Counting for Sqlite {
             Bind::Json => query.bind(json(sql)),
             Bind::Other => query.bind(VALUE),
         });
-        let before = LOOPS.load(Relaxed);
-        let changed = changed_and_returned(conn.fetch_many(query), |done| done.rows_affected()).await;
+        let (before, changed_before) = (LOOPS.load(Relaxed), total_changes(conn).await);
+        // SQLite says of each statement what the last one that changes anything has changed.
+        let (returned, _, error) = run(conn.fetch_many(query), |_| 0).await;
         let read = LOOPS.load(Relaxed) - before;
+        let changed = total_changes(conn).await - changed_before;
         let _ = sqlx::raw_sql("ROLLBACK").execute(conn).await;
-        (read, changed)
+        Counted { read, changed: returned + changed, error }
     }
 }
 
-/// Rows that a statement returned and changed. An error ends them.
-async fn changed_and_returned<Done, Row>(
+async fn total_changes(conn: &mut SqliteConnection) -> i64 {
+    sqlx::query_scalar("SELECT total_changes()").fetch_one(conn).await.unwrap()
+}
+
+/// Returns how many rows a statement returned, and changed, and its error.
+async fn run<Done, Row>(
     mut results: impl futures::Stream<Item = sqlx::Result<sqlx::Either<Done, Row>>> + Unpin,
     rows_affected: impl Fn(&Done) -> u64,
-) -> i64 {
-    let mut rows = 0;
-    while let Some(Ok(result)) = futures::StreamExt::next(&mut results).await {
-        rows += match result {
-            sqlx::Either::Left(done) => rows_affected(&done),
-            sqlx::Either::Right(_) => 1,
-        };
+) -> (i64, i64, Option<sqlx::Error>) {
+    let (mut returned, mut changed) = (0, 0);
+    loop {
+        match futures::StreamExt::next(&mut results).await {
+            None => return (returned, changed, None),
+            Some(Ok(sqlx::Either::Left(done))) => changed += i64::try_from(rows_affected(&done)).unwrap(),
+            Some(Ok(sqlx::Either::Right(_))) => returned += 1,
+            Some(Err(error)) => return (returned, changed, Some(error)),
+        }
     }
-    i64::try_from(rows).unwrap()
 }

@@ -36,7 +36,8 @@ pub(super) trait LongTables: Counting {
     /// Fills the log, with positions and ticks after the one that is bound.
     fn log(numbers: &str, at: &str) -> Vec<String>;
 
-    /// Fills each table. `is_due`: half of the rows have a time that has passed; else none has.
+    /// Fills each table that grows with the messages. `is_due`: half of the rows have a time that has
+    /// passed; else none has.
     async fn fill(world: &World<Self>, is_due: bool) {
         let rows = Self::rows();
         let now = Self::since_bind(

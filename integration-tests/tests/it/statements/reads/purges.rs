@@ -6,11 +6,10 @@ use sqlx::{AssertSqlSafe, MySql};
 use twinbox::Dialect as _;
 
 /// The statements that delete old rows of tables into which others insert. The log has its own test.
-const PURGES: [&str; 10] = [
+const PURGES: [&str; 9] = [
     "client_keys.purge",
     "drift.purge",
     "effects.purge",
-    "inbox.purge_attempts",
     "inbox.purge_claims",
     "inbox.purge_superseded",
     "jobs.purge",
@@ -35,7 +34,9 @@ async fn nobody_waits_for_a_purge_of_mysql() {
     let named = world.engine().sql().named();
     let unlisted = named.iter().filter(|(name, statement)| {
         let deletes = name.contains("purge") && statement.as_str().trim_start().starts_with("DELETE");
-        deletes && !name.starts_with("holes.") && !PURGES.contains(&&**name)
+        // What deletes a list of rows locks these.
+        let is_of_list = name.starts_with("holes.") || statement.as_str().ends_with("IN");
+        deletes && !is_of_list && !PURGES.contains(&&**name)
     });
     assert_eq!(unlisted.map(|(name, _)| name).collect::<Vec<_>>(), Vec::<&String>::new());
     for (nth, name) in PURGES.into_iter().enumerate() {
@@ -44,6 +45,8 @@ async fn nobody_waits_for_a_purge_of_mysql() {
         let sql = statement.as_str().replace("? AS newest_claim, ? AS newest_message", CLAIMS);
         let begin = if statement.has_bounded_wait() { MySql::BEGIN_SHORT } else { "BEGIN" };
         sqlx::raw_sql(begin).execute(&mut *purging).await.unwrap();
+        // It is idle while others insert.
+        sqlx::raw_sql("SET SESSION wait_timeout = 60").execute(&mut *purging).await.unwrap();
         let binds = MySql::prepare(&mut purging, &sql).await.unwrap();
         let purged = with_values(&sql, binds).execute(&mut *purging).await.unwrap();
         assert!(purged.rows_affected() > 0, "{name} found nothing");
