@@ -64,7 +64,8 @@ pub(crate) async fn own() -> (PostgresServer, Store<Postgres>) {
     (server, store)
 }
 
-/// Reports that a test cannot run because a tool is not beside the server. Some packages have the server alone.
+/// Reports that a test cannot run because a tool is not beside the server. Some packages have the server
+/// alone.
 pub(crate) fn lacks(tool: &str) -> bool {
     let is_there = find::postgres_bin().unwrap().join(tool).exists();
     if !is_there {
