@@ -36,7 +36,7 @@ impl<DB: Dialect> Inbox<DB> {
     /// # Errors
     /// The database refused or is away.
     pub async fn purge(&self, keep: Duration) -> Result<u64, Error> {
-        // What holds it up holds up no claim.
+        // Claims go even if failures cannot.
         let attempts = self.purge_attempts(keep).await;
         let mut deleted = 0;
         while let Some((newest_claim, newest_message)) = self.mark_oldest(ago(keep)).await? {

@@ -1,4 +1,4 @@
-//! What replays have parked, once they have ended.
+//! Parked rows of replays that have ended.
 use crate::support::{
     cases::cases,
     stores::{TestDb, World, sql_of},

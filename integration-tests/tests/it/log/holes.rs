@@ -200,7 +200,7 @@ async fn a_far_behind_reader_gets_everything_in_order(store: &Store<MySql>) {
     assert_eq!(settle_until(&mut reader, "late").await, ["late"]);
 }
 
-/// Those take all statements of a round of probes.
+/// Open transactions take all statements of a round of probes.
 #[tokio::test]
 async fn a_roll_back_behind_many_open_transactions_is_closed() {
     const OPEN: usize = 250;

@@ -7,14 +7,14 @@ use crate::support::databases::{MySql, PgConnection, Postgres};
 use sqlx::{AssertSqlSafe, Executor as _, Sqlite, SqliteConnection};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-/// What is bound to a limit.
+/// The value that is bound to a limit.
 const LIMIT: i64 = 5;
 
 /// A database that says what a session has read.
 pub(super) trait Counting: Repeats {
     /// How it is to plan a statement.
     const MODES: &[&str] = &[""];
-    /// What it counts for a row of a short statement.
+    /// Its counts for a row of a short statement.
     const COUNTS_OF_A_ROW: i64 = 1;
 
     async fn begin_counting(_: &mut Self::Connection) {}
@@ -31,7 +31,7 @@ pub(super) struct Counted {
     pub(super) error: Option<sqlx::Error>,
 }
 
-/// What a bind is for.
+/// The purpose of a bind.
 enum Bind {
     Limit,
     Json,

@@ -34,7 +34,7 @@ async fn nobody_waits_for_a_purge_of_mysql() {
     let named = world.engine().sql().named();
     let unlisted = named.iter().filter(|(name, statement)| {
         let deletes = name.contains("purge") && statement.as_str().trim_start().starts_with("DELETE");
-        // What deletes a list of rows locks these.
+        // A DELETE of a list of rows locks these alone.
         let is_of_list = name.starts_with("holes.") || statement.as_str().ends_with("IN");
         deletes && !is_of_list && !PURGES.contains(&&**name)
     });
