@@ -39,7 +39,8 @@ cargo xtask test [AREA] [-- …]  run all tests, or one area of integration-test
     --one-by-one                with streams that take no batches
     --repeat N                  N times; counts failures by test
     --busy                      beside other work that takes all cores
-cargo xtask matrix              run the tests on all versions of the servers, and print a table
+cargo xtask matrix [18 9.7 …]   run the tests on all versions of the servers, or those of these lines, and
+                                write their page of the book
 cargo xtask bench NAME [ARGS]   run one benchmark on private servers
 cargo xtask release             make the packages of a release, unless it lacks something; publish nothing
 cargo xtask release --dry-run   make the packages, and tell what a release would lack
@@ -80,7 +81,7 @@ fn run(args: &[&str]) -> Result<bool> {
             println!("{}", table.text(&results.durations));
             Ok(results.print())
         }
-        ["matrix"] => matrix::run(),
+        ["matrix", lines @ ..] => matrix::run(lines),
         ["bench", name, extra @ ..] => bench::run(name, extra),
         ["release"] => release::run(),
         ["release", "--dry-run"] => release::dry_run(),

@@ -1,15 +1,18 @@
-//! Runs the tests on each server that Twinbox supports, and says in which versions.
+//! Runs the tests on each server that Twinbox supports, and writes the page of the book that says so.
+
+mod page;
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::process::Command;
+use std::{fmt, fs};
 
 use crate::error::Result;
 use crate::results::Results;
 use crate::table::Table;
 use crate::test::{self, Options};
 use crate::versions::{self, Server, Versions};
+use page::{Column, Page};
 
 /// Tests of two databases run beside each other, and those of SQLite beside the first.
 const RUNS: [Versions<'static>; 5] = [
@@ -22,6 +25,8 @@ const RUNS: [Versions<'static>; 5] = [
 
 /// Words in the names of tests of MySQL.
 const OF_MYSQL: [&str; 3] = ["mysql", "mariadb", "log::holes"];
+/// The page of the book, from the root of the workspace.
+const PAGE: &str = "docs/src/matrix.md";
 
 /// The tests of an area on one server.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
@@ -31,48 +36,74 @@ struct Cell {
     skipped: usize,
 }
 
-/// Areas by servers.
-#[derive(Debug, Default)]
-struct Matrix {
-    servers: Vec<String>,
-    cells: BTreeMap<(String, String), Cell>,
-}
-
-/// Runs all tests, and prints a table for the book.
-pub(crate) fn run() -> Result<bool> {
-    let (mut matrix, mut all) = (Matrix::default(), Results::default());
-    for (nth, versions) in RUNS.into_iter().enumerate() {
-        let skipped: &[&str] = match (nth, versions.mysql) {
-            (0, _) => &[],
-            (_, Some(_)) => &["--skip", "sqlite"],
-            (_, None) => {
-                &["--skip", "sqlite", "--skip", "mysql", "--skip", "mariadb", "--skip", "log::holes"]
-            }
+/// Runs all tests on the servers of these lines, such as 18 or 10.11, or on all, and writes what became of
+/// them into the book after each run.
+pub(crate) fn run(lines: &[&str]) -> Result<bool> {
+    let is_wanted = |run: &&Versions<'_>| lines.is_empty() || lines.iter().any(|line| has_line(run, line));
+    if let Some(unknown) = lines.iter().find(|line| !RUNS.iter().any(|run| has_line(run, line))) {
+        return Err(format!("no run has a server of the line {unknown}: {RUNS:?}").into());
+    }
+    let commit = commit()?;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(PAGE);
+    let mut all = Results::default();
+    for versions in RUNS.iter().filter(is_wanted) {
+        let skipped: &[&str] = match versions.mysql {
+            _ if *versions == RUNS[0] => &[],
+            Some(_) => &["--skip", "sqlite"],
+            None => &["--skip", "sqlite", "--skip", "mysql", "--skip", "mariadb", "--skip", "log::holes"],
         };
         let mut table = Table::default();
-        let options = Options { versions, extra: skipped, ..Options::default() };
+        let options = Options { versions: *versions, extra: skipped, ..Options::default() };
         let results = test::run(options, &mut table)?;
         println!("{}", table.text(&results.durations));
-        let postgres = versions.postgres.map(versions::postgres).transpose()?;
-        let mysql = versions.mysql.map(versions::mysql).transpose()?;
-        let names = Names {
-            postgres: postgres.map_or(Ok("?".to_owned()), |bin| version_of(&bin.join("postgres")))?,
-            mysql: mysql.map_or(Ok("?".to_owned()), |bin| match bin.join("mariadbd") {
-                mariadbd if mariadbd.exists() => version_of(&mariadbd),
-                _ => version_of(&bin.join("mysqld")),
-            })?,
-        };
-        matrix.add(&names, &results);
+        let mut page = Page::read(&fs::read_to_string(&path)?);
+        for column in columns(&names(versions)?, &results, &commit) {
+            page.put(column);
+        }
+        fs::write(&path, page.to_string())?;
         all.add(results);
     }
-    println!("{matrix}");
+    println!("written: {PAGE}");
     Ok(all.print())
+}
+
+fn has_line(run: &Versions<'_>, line: &str) -> bool {
+    let of_mysql = match run.mysql {
+        Some(Server::MySql(line) | Server::MariaDb(line)) => Some(line),
+        None => None,
+    };
+    [run.postgres, of_mysql].contains(&Some(line))
+}
+
+/// The day of today and the commit that is run.
+fn commit() -> Result<String> {
+    let said = |program: &str, args: &[&str]| -> Result<String> {
+        let output = Command::new(program).args(args).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let is_changed = !said("git", &["status", "--porcelain", "--", ".", &format!(":!{PAGE}")])?.is_empty();
+    let hash = said("git", &["rev-parse", "--short=8", "HEAD"])?;
+    let changed = if is_changed { " and changes" } else { "" };
+    Ok(format!("{} {hash}{changed}", said("date", &["-u", "+%F"])?))
 }
 
 /// The servers of a run.
 struct Names {
     postgres: String,
     mysql: String,
+}
+
+/// The exact versions: servers move under us.
+fn names(versions: &Versions<'_>) -> Result<Names> {
+    let postgres = versions.postgres.map(versions::postgres).transpose()?;
+    let mysql = versions.mysql.map(versions::mysql).transpose()?;
+    Ok(Names {
+        postgres: postgres.map_or(Ok("?".to_owned()), |bin| version_of(&bin.join("postgres")))?,
+        mysql: mysql.map_or(Ok("?".to_owned()), |bin| match bin.join("mariadbd") {
+            mariadbd if mariadbd.exists() => version_of(&mariadbd),
+            _ => version_of(&bin.join("mysqld")),
+        })?,
+    })
 }
 
 impl Names {
@@ -86,14 +117,14 @@ impl Names {
     }
 }
 
-impl Matrix {
-    fn add(&mut self, names: &Names, results: &Results) {
-        for test in results.durations.keys() {
-            let (server, area) = (names.of_test(test), test.split("::").next().unwrap_or_default());
-            if !self.servers.iter().any(|known| known == server) {
-                self.servers.push(server.to_owned());
-            }
-            let cell = self.cells.entry((area.to_owned(), server.to_owned())).or_default();
+/// Returns a column for each server. Tests outside `integration-tests` have no area.
+fn columns(names: &Names, results: &Results, commit: &str) -> Vec<Column> {
+    let mut servers: BTreeMap<&str, BTreeMap<&str, Cell>> = BTreeMap::new();
+    for test in results.durations.keys() {
+        let area = test.split("::").next().filter(|area| test::is_area(area)).unwrap_or("unit tests");
+        let cells = servers.entry(names.of_test(test)).or_default();
+        for row in [area, "all"] {
+            let cell = cells.entry(row).or_default();
             match test {
                 test if results.has_failed(test) => cell.failed += 1,
                 test if results.was_skipped(test) => cell.skipped += 1,
@@ -101,27 +132,21 @@ impl Matrix {
             }
         }
     }
+    let column = |(server, cells): (&str, BTreeMap<&str, Cell>)| Column {
+        server: server.to_owned(),
+        commit: commit.to_owned(),
+        cells: cells.into_iter().map(|(area, cell)| (area.to_owned(), cell.to_string())).collect(),
+    };
+    servers.into_iter().map(column).collect()
 }
 
-impl fmt::Display for Matrix {
+impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
-        writeln!(f, "{}", row([vec!["area".to_owned()], self.servers.clone()].concat()))?;
-        writeln!(f, "|---|{}", "---:|".repeat(self.servers.len()))?;
-        let mut areas: Vec<&String> = self.cells.keys().map(|(area, _)| area).collect();
-        areas.dedup();
-        for area in areas {
-            let cells = self.servers.iter().map(|server| {
-                let cell = self.cells.get(&(area.clone(), server.clone())).copied().unwrap_or_default();
-                let mut text = cell.passed.to_string();
-                for (count, what) in [(cell.failed, "failed"), (cell.skipped, "skipped")] {
-                    if count > 0 {
-                        let _ = write!(text, ", {count} {what}");
-                    }
-                }
-                text
-            });
-            writeln!(f, "{}", row([area.clone()].into_iter().chain(cells).collect()))?;
+        write!(f, "{}", self.passed)?;
+        for (count, what) in [(self.failed, "failed"), (self.skipped, "skipped")] {
+            if count > 0 {
+                write!(f, ", {count} {what}")?;
+            }
         }
         Ok(())
     }
@@ -163,19 +188,33 @@ mod tests {
     #[test]
     fn tests_are_counted_by_area_and_server() {
         let text = "running 4 tests\n\
-            test a::mysql::x ... ok\n\
-            test a::y ... FAILED\n\
-            test a::y_on_sqlite ... ok\n\
+            test log::mysql::x ... ok\n\
+            test log::y ... FAILED\n\
+            test log::y_on_sqlite ... ok\n\
             test b::z ... ok\n\
             test result: FAILED. 3 passed; 1 failed; 0 ignored\n";
         let mut results = Results::default();
         text.lines().for_each(|line| results.add_line(line, Duration::ZERO, 1));
         results.skip("b::z");
-        let mut matrix = Matrix::default();
         let names = Names { postgres: "Postgres 18.4".to_owned(), mysql: "MySQL 9.7.4".to_owned() };
-        matrix.add(&names, &results);
-        let expected = "| area | MySQL 9.7.4 | Postgres 18.4 | SQLite |\n|---|---:|---:|---:|\n\
-            | a | 1 | 0, 1 failed | 1 |\n| b | 0 | 0, 1 skipped | 0 |\n";
-        assert_eq!(matrix.to_string(), expected);
+        let said = columns(&names, &results, "2026-11-30 abc").into_iter().map(|column| {
+            let cells = column.cells.into_iter().map(|(area, cell)| format!("{area}: {cell}"));
+            (column.server, Vec::from_iter(cells).join("; "))
+        });
+        let expected = [
+            ("MySQL 9.7.4", "all: 1; log: 1"),
+            ("Postgres 18.4", "all: 0, 1 failed, 1 skipped; log: 0, 1 failed; unit tests: 0, 1 skipped"),
+            ("SQLite", "all: 1; log: 1"),
+        ];
+        assert_eq!(
+            Vec::from_iter(said),
+            expected.map(|(server, cells)| (server.to_owned(), cells.to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_line_selects_the_runs_that_have_it() {
+        let runs = |line: &str| RUNS.iter().filter(|run| has_line(run, line)).count();
+        assert_eq!(["14", "9.7", "11.8", "13"].map(runs), [1, 1, 1, 0]);
     }
 }

@@ -151,11 +151,16 @@ fn programs(options: Options<'_>) -> Command {
 /// The test programs in which an area can be: the one with the module of its name, or all.
 fn programs_with(area: &str) -> Vec<&'static str> {
     let module = area.split("::").next().unwrap_or(area);
-    let has = |(_, text): &(&str, &str)| text.contains(&format!("\nmod {module};"));
-    match AREAS.iter().find(|half| has(half)) {
+    let has = |(_, text): &&(&str, &str)| text.contains(&format!("\nmod {module};"));
+    match AREAS.iter().find(has) {
         Some((program, _)) if area != module || !is_part_of_an_area(module) => vec![program],
         _ => AREAS.iter().map(|(program, _)| *program).collect(),
     }
+}
+
+/// Whether `integration-tests` has an area of this name.
+pub(crate) fn is_area(name: &str) -> bool {
+    AREAS.iter().any(|(_, text)| text.contains(&format!("\nmod {name};")))
 }
 
 /// Whether another area has a part of this name, as `consumer` has `faults`.
