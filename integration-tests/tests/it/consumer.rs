@@ -16,7 +16,7 @@ mod idempotent;
 mod ids;
 #[cfg(feature = "postgres")]
 mod kept;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "programs")]
 mod let_go;
 mod logs;
 mod newer;

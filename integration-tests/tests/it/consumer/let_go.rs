@@ -1,9 +1,9 @@
 //! The transaction of a handler that ends in another way than by its result, over TLS as all sessions here:
 //! nobody waits for its locks.
 use crate::support::{
-    cases::cases,
-    databases::Postgres,
-    stores::{Placed, World, effect, placed},
+    cases::cases_on,
+    databases::{MySql, PROCESSES, Postgres},
+    stores::{Placed, TestDb, World, effect, placed},
     wait::{eventually, in_time},
 };
 use std::{
@@ -25,27 +25,56 @@ const PANICS: i64 = 0;
 type Locked = Arc<Semaphore>;
 
 #[event_handler(consumer = "tests.let-go")]
-async fn never_ends(locked: &Locked, tx: &mut Tx<'_, Postgres>, order: Delivery<Placed>) -> HandlerResult {
-    effect::<Postgres>(tx, order.n).await?;
+async fn never_ends<DB: TestDb>(
+    locked: &Locked,
+    tx: &mut Tx<'_, DB>,
+    order: Delivery<Placed>,
+) -> HandlerResult {
+    effect::<DB>(tx, order.n).await?;
     assert!(order.n != PANICS, "it panics");
     locked.add_permits(1);
     pending().await
 }
 
-/// The sessions of the database that have a transaction.
-const OPEN: &str = "SELECT count(*) FROM pg_stat_activity
-    WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()";
+/// A server that says which of its sessions have a transaction.
+trait Sessions: TestDb {
+    /// How many of this database.
+    fn open_transactions() -> String;
+}
 
-async fn all_are_let_go(world: &World<Postgres>, what: &str) {
+impl Sessions for Postgres {
+    fn open_transactions() -> String {
+        "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()"
+            .to_owned()
+    }
+}
+
+impl Sessions for MySql {
+    fn open_transactions() -> String {
+        format!(
+            "SELECT count(*)
+            FROM information_schema.innodb_trx t
+            JOIN {PROCESSES} p ON p.id = t.trx_mysql_thread_id
+            WHERE p.db = DATABASE() AND p.id <> CONNECTION_ID()"
+        )
+    }
+}
+
+async fn open_are<DB: Sessions>(world: &World<DB>, expected: i64) {
+    eventually(async || (world.number(DB::open_transactions()).await == expected).then_some(())).await;
+}
+
+async fn all_are_let_go<DB: Sessions>(world: &World<DB>, what: &str) {
     let began = Instant::now();
-    eventually(async || (world.number(OPEN).await == 0).then_some(())).await;
+    open_are(world, 0).await;
     let taken = began.elapsed();
     println!("{what}: {taken:?}");
     assert!(taken < LOCKS_MAX, "{what}: {taken:?}");
 }
 
-async fn a_handler_that_does_not_end_keeps_no_locks() {
-    let (world, locked) = (World::<Postgres>::new().await, Locked::new(Semaphore::new(0)));
+async fn a_handler_that_does_not_end_keeps_no_locks<DB: Sessions>() {
+    let (world, locked) = (World::<DB>::new().await, Locked::new(Semaphore::new(0)));
     let deliver = |n: i64| {
         let harness = Harness::new(&world, locked.clone());
         tokio::spawn(async move { harness.deliver::<never_ends>(&placed(n)).await })
@@ -57,7 +86,7 @@ async fn a_handler_that_does_not_end_keeps_no_locks() {
     let first = deliver(1);
     in_time(locked.acquire()).await.unwrap().forget();
     let copy = deliver(1);
-    eventually(async || (world.number(OPEN).await == 2).then_some(())).await;
+    open_are(&world, 2).await;
     for dropped in [first, copy] {
         dropped.abort();
         let _ = in_time(dropped).await;
@@ -66,6 +95,7 @@ async fn a_handler_that_does_not_end_keeps_no_locks() {
     assert_eq!(world.left_behind().await, (0, 0, 0));
 }
 
-cases! {
-    postgres: [a_handler_that_does_not_end_keeps_no_locks]
+cases_on! {
+    [postgres: Postgres, mysql: MySql],
+    [a_handler_that_does_not_end_keeps_no_locks]
 }

@@ -1,5 +1,5 @@
 //! Drift between the application's rows and their side effects.
-use super::super::portable;
+use super::{super::portable, effects::due_vendors};
 use crate::texts::Drift;
 
 pub(super) const DRIFT: Drift = Drift {
@@ -16,18 +16,11 @@ pub(super) const DRIFT: Drift = Drift {
         WHERE {bounded_wait} AND resolved_at <= {after -?}
         ORDER BY resolved_at
         LIMIT ?",
-    // As the vendors of operators.
-    due_vendors: "
-        SELECT v.vendor
-        FROM (SELECT DISTINCT vendor FROM {side_effects}) v
-        WHERE (
-            SELECT e.next_attempt_at
-            FROM {side_effects} e
-            WHERE e.vendor = v.vendor
-            ORDER BY e.next_attempt_at DESC
-            LIMIT 1
-        ) IS NOT NULL
-        ORDER BY v.vendor
-        LIMIT ?",
+    due_vendors: concat!(
+        due_vendors!(),
+        "
+        ORDER BY vendor
+        LIMIT ?"
+    ),
     ..portable::DRIFT
 };

@@ -1,6 +1,22 @@
 //! Side effects and their vendors, and the keys of clients that call vendors.
-use super::super::portable::{self, vendors};
+use super::{
+    super::portable::{self, vendors},
+    fragments::numbers,
+};
 use crate::texts::{ClientKeys, EffectActs, Effects};
+
+/// Vendors with effects that a dispatcher looks at. No index of this server has the open effects alone: from
+/// vendor to vendor it reads the last entry, which has a time if there is one.
+#[rustfmt::skip]
+macro_rules! due_vendors {
+    () => {"
+        SELECT vendor
+        FROM {side_effects} FORCE INDEX (side_effects_due)
+        GROUP BY vendor
+        HAVING max(next_attempt_at) IS NOT NULL"
+    };
+}
+pub(super) use due_vendors;
 
 pub(super) const EFFECTS: Effects = Effects {
     // The assignments run in order: each uses columns that are not assigned yet.
@@ -37,26 +53,39 @@ pub(super) const EFFECTS: Effects = Effects {
             e.last_error = CASE WHEN r.state = 'confirmed' THEN r.error ELSE COALESCE(r.error, e.last_error)
                 END
         WHERE r.attempt IS NULL OR e.owner = ? AND e.attempts = r.attempt",
-    wake: "
-        UPDATE {side_effects} w
-        JOIN (
+    // From the list to the effects: MySQL would read all effects first.
+    wake: concat!(
+        "
+        UPDATE (
             SELECT DISTINCT (
-                SELECT min(n.position)
+                SELECT n.position
                 FROM {side_effects} n
-                WHERE n.vendor = e.vendor AND n.key = e.key AND n.ended_at IS NULL) AS position
-            FROM {side_effects} e
-            WHERE e.position {among} AND e.key IS NOT NULL
-        ) first_open ON first_open.position = w.position
+                WHERE n.vendor = e.vendor AND n.key = e.key AND n.ended_at IS NULL
+                ORDER BY n.position
+                LIMIT 1) AS position
+            FROM ",
+        numbers!(),
+        " u
+            STRAIGHT_JOIN {side_effects} e ON e.position = u.n
+            WHERE e.key IS NOT NULL
+        ) first_open
+        STRAIGHT_JOIN {side_effects} w ON w.position = first_open.position
         SET w.next_attempt_at = COALESCE(w.next_attempt_at, {now})
-        WHERE w.owner IS NULL AND w.state <> 'unknown'",
-    compensate: "
-        UPDATE {side_effects} c
-        JOIN (
-            SELECT DISTINCT compensates AS position
-            FROM {side_effects}
-            WHERE position {among} AND state = 'confirmed'
-        ) compensated ON compensated.position = c.position
-        SET c.state = 'compensated', c.ended_at = {now}, c.next_attempt_at = NULL, c.owner = NULL",
+        WHERE w.owner IS NULL AND w.state <> 'unknown'"
+    ),
+    compensate: concat!(
+        "
+        UPDATE (
+            SELECT DISTINCT e.compensates AS position
+            FROM ",
+        numbers!(),
+        " u
+            STRAIGHT_JOIN {side_effects} e ON e.position = u.n
+            WHERE e.state = 'confirmed'
+        ) compensated
+        STRAIGHT_JOIN {side_effects} c ON c.position = compensated.position
+        SET c.state = 'compensated', c.ended_at = {now}, c.next_attempt_at = NULL, c.owner = NULL"
+    ),
     close_vendor: "
         INSERT INTO {vendors} (vendor, closed_until)
         VALUES (?, {after})
@@ -70,18 +99,7 @@ pub(super) const EFFECTS: Effects = Effects {
 };
 
 pub(super) const EFFECT_ACTS: EffectActs = EffectActs {
-    // No index of this server has the open effects alone, and NULLs come first in it: it is read backwards.
-    vendors: vendors! {"due (vendor) AS (
-            SELECT v.vendor
-            FROM (SELECT DISTINCT vendor FROM {side_effects}) v
-            WHERE (
-                SELECT e.next_attempt_at
-                FROM {side_effects} e
-                WHERE e.vendor = v.vendor
-                ORDER BY e.next_attempt_at DESC
-                LIMIT 1
-            ) IS NOT NULL
-        )"},
+    vendors: vendors! { "due AS (", due_vendors!(), ")" },
     pause: "
         INSERT INTO {vendors} (vendor, pause_reason)
         VALUES (?, ?)

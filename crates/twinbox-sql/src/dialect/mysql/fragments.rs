@@ -18,6 +18,14 @@ macro_rules! is_hole {
     };
 }
 
+/// A table with the numbers `n` of the JSON array `?`.
+macro_rules! numbers {
+    () => {
+        "JSON_TABLE(?, '$[*]' COLUMNS (n BIGINT PATH '$'))"
+    };
+}
+pub(super) use numbers;
+
 /// The newest position of the tick `$tick`, or of the one before if that is gone.
 macro_rules! newest_of {
     ($tick:literal) => {
@@ -60,7 +68,7 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
     current_server_run: "(SELECT id FROM {server_run} WHERE server_id = @@server_id)",
     is_server_run: "(SELECT id FROM {server_run} WHERE server_id = @@server_id) <=> ?",
     by_index: "FORCE INDEX (?)",
-    among: "IN (SELECT n FROM JSON_TABLE(?, '$[*]' COLUMNS (n BIGINT PATH '$')) numbers)",
+    among: concat!("IN (SELECT n FROM ", numbers!(), " numbers)"),
     parked_rows: "JSON_TABLE(?, '$[*]' COLUMNS (
             position BIGINT PATH '$.position',
             key VARCHAR(255) PATH '$.key',

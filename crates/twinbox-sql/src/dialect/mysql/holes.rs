@@ -1,4 +1,7 @@
 //! Ticks and holes.
+//!
+//! A join of holes and the log names the holes first, in so many words: for an order and a limit MySQL would
+//! read the log, and all holes for each message.
 use crate::texts::Holes;
 
 pub(super) const HOLES: Holes = Holes {
@@ -15,7 +18,7 @@ pub(super) const HOLES: Holes = Holes {
     filled: "
         SELECT o.position
         FROM {holes} h
-        JOIN {outbox} o ON o.position BETWEEN h.first AND h.last
+        STRAIGHT_JOIN {outbox} o ON o.position BETWEEN h.first AND h.last
         WHERE h.closed_by = 9223372036854775807
         ORDER BY o.position
         LIMIT ?",
@@ -73,7 +76,7 @@ pub(super) const HOLES: Holes = Holes {
         (
             SELECT 0 AS kind, o.position AS first, o.position AS last
             FROM {holes} l
-            JOIN {outbox} o ON o.position BETWEEN l.first AND l.last
+            STRAIGHT_JOIN {outbox} o ON o.position BETWEEN l.first AND l.last
             WHERE l.closed_by > ? AND l.opened_by <= ? AND l.closed_by <= ? AND o.position + 0 > ?
                 AND o.type <> ''
             ORDER BY o.position

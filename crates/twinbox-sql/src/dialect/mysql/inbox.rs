@@ -1,5 +1,5 @@
 //! Claims, attempts, dead letters and partitions of consumers.
-use super::super::portable;
+use super::{super::portable, fragments::numbers};
 use crate::texts::{Consumers, DeadLetters, Inbox, Partitions};
 
 pub(super) const INBOX: Inbox = Inbox {
@@ -128,11 +128,15 @@ pub(super) const DEAD_LETTERS: DeadLetters = DeadLetters {
         UPDATE {dead_letters}
         SET redrive_at = redrive_at
         WHERE id = ? AND redrive_attempts_left = ? AND message_id = ?",
-    take_redriven: "
+    take_redriven: concat!(
+        "
         UPDATE (SELECT {after} AS lease_end) b
-        JOIN JSON_TABLE(?, '$[*]' COLUMNS (n BIGINT PATH '$')) u
+        JOIN ",
+        numbers!(),
+        " u
         JOIN {dead_letters} d ON d.id = u.n
-        SET d.redrive_at = b.lease_end, d.redrive_attempts_left = d.redrive_attempts_left - 1",
+        SET d.redrive_at = b.lease_end, d.redrive_attempts_left = d.redrive_attempts_left - 1"
+    ),
     ..portable::DEAD_LETTERS
 };
 

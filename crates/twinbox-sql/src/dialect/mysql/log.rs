@@ -3,7 +3,10 @@
 //! Positions do not follow the order of commits. A tick therefore names the newest position that a snapshot
 //! of the server showed, and the holes below it: positions without a committed row. A window holds the rows
 //! that came between two ticks. Some have filled holes of the first tick, the others are above it.
-use super::{super::portable, fragments::newest_of};
+use super::{
+    super::portable,
+    fragments::{newest_of, numbers},
+};
 use crate::texts::{Log, Retention};
 
 /// The condition of a sub-select: the cursor names the tick `t`, or may name it next. Of a reader that is
@@ -37,7 +40,7 @@ pub(super) const LOG: Log = Log {
             COALESCE((SELECT max(position) FROM {outbox}), 0) > t.newest AS has_newcomers, EXISTS (
                 SELECT 1
                 FROM {holes} h
-                JOIN {outbox} o ON o.position BETWEEN h.first AND h.last
+                STRAIGHT_JOIN {outbox} o ON o.position BETWEEN h.first AND h.last
                 WHERE h.closed_by = 9223372036854775807
             ) AS has_late, EXISTS (
                 SELECT 1
@@ -58,16 +61,20 @@ pub(super) const LOG: Log = Log {
         LEFT JOIN {ticks} p ON p.id = b.p
         LEFT JOIN {ticks} w ON w.id = b.w",
     // By primary key. Without an order, so that no payload is copied into a temporary table.
-    page: "
+    page: concat!(
+        "
         SELECT r.is_readable, o.position, {message}
         FROM (
             SELECT {is_server_run}
                 AND (SELECT count(*) FROM {ticks} WHERE id IN (?, ?)) = 1 + (? <> ?) AS is_readable
         ) r
         LEFT JOIN (
-            JSON_TABLE(?, '$[*]' COLUMNS (n BIGINT PATH '$')) u
+            ",
+        numbers!(),
+        " u
             JOIN {outbox} o ON o.position = u.n
-        ) ON true",
+        ) ON true"
+    ),
     // Ticks that a cursor names are left out before the limit, and once more under a lock.
     thin_ticks: concat!(
         "

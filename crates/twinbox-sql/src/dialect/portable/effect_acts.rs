@@ -19,9 +19,9 @@ macro_rules! page {
 /// a table of a `WITH`.
 #[rustfmt::skip]
 macro_rules! vendors {
-    ($due:literal) => {
+    ($($due:tt)+) => {
         concat!("
-        WITH ", $due, ", known (vendor) AS (
+        WITH ", $($due)+, ", known (vendor) AS (
             SELECT vendor
             FROM due
             WHERE vendor IS NOT NULL
