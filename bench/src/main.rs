@@ -24,6 +24,7 @@ mod peers;
 mod processes;
 mod producer;
 mod program;
+mod purge;
 mod relay;
 mod report;
 mod row;
@@ -58,7 +59,7 @@ const TABLE: [&str; 14] = [
     "mysql",
 ];
 /// Benchmarks that are not in the table.
-const OTHERS: [&str; 4] = ["peers", "relay-three", "log", "streams"];
+const OTHERS: [&str; 6] = ["peers", "relay-three", "log", "purge", "purge-mysql", "streams"];
 
 fn main() -> Result<(), Failure> {
     let (mut report, arguments) = Report::of_arguments(std::env::args().skip(1))?;
@@ -94,10 +95,12 @@ fn run(name: &str, argument: Option<&String>, report: &mut Report) -> Result<(),
         "effects" => on(2, effects::run(report)),
         "idle" => on(1, idle::run(report)),
         "log" => on(1, log::run()),
-        "mysql" => on(2, mysql::run(report)),
+        "mysql" => on(2, mysql::run(argument, report)),
         "ops" => on(1, ops::run(report)),
         "parked" => on(2, parked::run(report)),
         "peers" => on(1, peers::run(report)),
+        "purge" => on(2, purge::run(argument, report)),
+        "purge-mysql" => on(2, purge::run_mysql(argument, report)),
         "streams" => on(2, streams::run(report)),
         _ => {
             let known = [&TABLE[..], &OTHERS].concat().join(", ");

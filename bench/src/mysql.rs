@@ -5,8 +5,17 @@ mod relay;
 
 use crate::{failure::Failure, report::Report};
 
-pub(crate) async fn run(report: &mut Report) -> Result<(), Failure> {
-    relay::run(report).await?;
-    producer::run(report).await?;
-    consumer::run(report).await
+/// Runs one of the three, or all.
+pub(crate) async fn run(argument: Option<&String>, report: &mut Report) -> Result<(), Failure> {
+    let is_wanted = |name: &str| argument.is_none_or(|wanted| wanted == name);
+    if is_wanted("relay") {
+        relay::run(report).await?;
+    }
+    if is_wanted("producer") {
+        producer::run(report).await?;
+    }
+    if is_wanted("consumer") {
+        consumer::run(report).await?;
+    }
+    Ok(())
 }

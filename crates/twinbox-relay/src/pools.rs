@@ -34,7 +34,7 @@ impl Pools<Postgres> {
         let main = postgres(url, config.database.pooler, config.database.max_connections)?;
         let mut others = BTreeMap::new();
         for (name, database) in &config.databases {
-            let url = DatabaseUrl::of_other(name, database, "postgres")?;
+            let url = DatabaseUrl::of_other(name, database, &["postgres", "postgresql"])?;
             others.insert(name.clone(), postgres(&url, database.pooler, database.max_connections)?);
         }
         let keeper = DatabaseUrl::of_keeper(config)?
@@ -48,7 +48,7 @@ impl Pools<MySql> {
         let main = mysql(url, config.database.max_connections)?;
         let mut others = BTreeMap::new();
         for (name, database) in &config.databases {
-            let url = DatabaseUrl::of_other(name, database, "mysql")?;
+            let url = DatabaseUrl::of_other(name, database, &["mysql", "mariadb"])?;
             others.insert(name.clone(), mysql(&url, database.max_connections)?);
         }
         let keeper = DatabaseUrl::of_keeper(config)?.map(|url| mysql(&url, KEEPER_CONNECTIONS));
@@ -61,7 +61,7 @@ impl Pools<Sqlite> {
         let main = sqlite(url).await?;
         let mut others = BTreeMap::new();
         for (name, database) in &config.databases {
-            let url = DatabaseUrl::of_other(name, database, "sqlite")?;
+            let url = DatabaseUrl::of_other(name, database, &["sqlite"])?;
             others.insert(name.clone(), sqlite(&url).await?);
         }
         if DatabaseUrl::of_keeper(config)?.is_some() {
@@ -88,12 +88,13 @@ impl DatabaseUrl {
     }
 
     /// A further database is of the same kind as the main one.
-    fn of_other(name: &str, database: &Database, kind: &str) -> Result<Self, ConfigError> {
+    fn of_other(name: &str, database: &Database, schemes: &[&str]) -> Result<Self, ConfigError> {
         let url = Self::of_table(database, &format!("databases.{name}"))
             .map_err(|error| ConfigError::new(format!("`[databases.{name}]`: {error}")))?;
-        if url.text.starts_with(kind) {
+        if url.scheme().is_some_and(|scheme| schemes.contains(&scheme)) {
             return Ok(url);
         }
+        let kind = schemes.join(":` or `");
         let what =
             format!("`databases.{name}.url` has to start with `{kind}:`, as that of `[database]` does");
         Err(ConfigError::new(what))
@@ -173,4 +174,23 @@ fn postgres(url: &DatabaseUrl, has_pooler: bool, connections: u32) -> Result<PgP
     let pool = pool.connect_lazy_with(options);
     url.follow(&pool, parse);
     Ok(pool)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_further_database_may_have_each_scheme_of_the_main_one() {
+        let of = |url: &str, schemes: &[&str]| {
+            let database = toml::from_str(&format!("url = '{url}'\nservice = 'shop'")).unwrap();
+            DatabaseUrl::of_other("eu", &database, schemes).map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(of("mariadb://shop@localhost/shop", &["mysql", "mariadb"]), Ok(()));
+        assert_eq!(of("postgresql://shop@localhost/shop", &["postgres", "postgresql"]), Ok(()));
+        let refused = of("sqlite:shop.db", &["mysql", "mariadb"]).unwrap_err();
+        let said =
+            "`databases.eu.url` has to start with `mysql:` or `mariadb:`, as that of `[database]` does";
+        assert!(refused.contains(said), "{refused}");
+    }
 }

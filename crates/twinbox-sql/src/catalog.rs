@@ -1,7 +1,5 @@
 //! What a store was opened with, and its statements.
 use crate::{codecs::Codecs, statement::Statement, texts::Texts};
-#[cfg(feature = "mysql")]
-use std::sync::atomic::AtomicI64;
 
 /// The name, the tables and the SQL statements of a store, which all its handles share.
 #[derive(Debug)]
@@ -15,9 +13,8 @@ pub struct Catalog {
     /// Whether the server keeps each statement under a name, once for each connection. Behind a pooler a name
     /// may mean another statement.
     pub is_named: bool,
-    /// The newest tick whose commit this process has seen return. What it covers is on the server's disk.
     #[cfg(feature = "mysql")]
-    pub(crate) durable_tick: AtomicI64,
+    pub(crate) durable_tick: crate::durable_tick::DurableTick,
     #[cfg(feature = "postgres")]
     pub(crate) lock_secret: tokio::sync::OnceCell<crate::lock_secret::LockSecret>,
     /// The SQL statements of the store.

@@ -129,6 +129,9 @@ pub trait Dialect:
     /// to 2 s, up to the end of the claim. Until then the transaction is bounded as one of Twinbox itself.
     #[doc(hidden)]
     const BEGIN_TO_CLAIM: &'static str = Self::BEGIN;
+    /// The same right after the COMMIT of a transaction that was begun so.
+    #[doc(hidden)]
+    const BEGIN_NEXT_CLAIM: &'static str = Self::BEGIN_TO_CLAIM;
     /// Begins a transaction that sqlx ends.
     #[doc(hidden)]
     const BEGIN_PLAIN: &'static str = Self::BEGIN;

@@ -118,7 +118,7 @@ impl<DB: Dialect> Guarded<DB> {
         let guard = self.allow_response().await?;
         let mut sql = self.scope.catalog.sql.inbox.commit_at_once.as_str().replace("GUARD", &guard);
         // The next transaction sets the session up anew.
-        let then = if begins_next { DB::BEGIN_TO_CLAIM } else { DB::END };
+        let then = if begins_next { DB::BEGIN_NEXT_CLAIM } else { DB::END };
         if !then.is_empty() {
             sql += "; ";
             sql += then;

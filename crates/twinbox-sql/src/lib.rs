@@ -40,6 +40,8 @@ mod connection;
 mod cursor;
 pub mod dead_letters;
 mod dialect;
+#[cfg(feature = "mysql")]
+mod durable_tick;
 mod effect_id;
 #[doc(hidden)]
 pub mod engine;

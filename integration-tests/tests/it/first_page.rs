@@ -104,9 +104,7 @@ impl Drop for Running {
 
 /// Makes the packages of a release, and lets cargo in the folder take them instead of published ones.
 fn packages(root: &Path, home: &Path) {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut release = std::process::Command::new(cargo);
-    let made = release.current_dir(root).args(["xtask", "release", "--dry-run"]).output().unwrap();
+    let made = helper::cargo().current_dir(root).args(["xtask", "release", "--dry-run"]).output().unwrap();
     let printed = String::from_utf8_lossy(&made.stdout).into_owned();
     assert!(made.status.success(), "{printed}\n{}", String::from_utf8_lossy(&made.stderr));
     let config = printed.split("cargo --config ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();

@@ -4,6 +4,7 @@ mod forgetful;
 mod mysql;
 mod ordered;
 mod poison;
+mod promoted;
 
 use crate::support::{
     database::{self, TestDatabase},

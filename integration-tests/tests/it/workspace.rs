@@ -12,11 +12,11 @@ mod statements;
 mod tasks;
 mod waits;
 
+use crate::support::helper::cargo;
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    process::Command,
 };
 
 /// The root of the workspace.
@@ -26,8 +26,7 @@ pub(crate) fn root() -> PathBuf {
 
 /// The workspace's own packages as cargo sees them, by name.
 pub(crate) fn packages() -> BTreeMap<String, Value> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut metadata = Command::new(cargo);
+    let mut metadata = cargo();
     metadata.args(["metadata", "--format-version", "1", "--offline", "--no-deps"]).current_dir(root());
     let output = metadata.output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -43,8 +43,8 @@ use twinbox_core::{
 };
 use uuid::Uuid;
 use waits::{
-    begin, bounded_idle, end, own_idle, own_lock_wait, own_statement, remember_waits, unbound_lock_wait,
-    usual_waits,
+    begin, begin_next, bounded_idle, end, own_idle, own_lock_wait, own_statement, remember_waits,
+    unbound_lock_wait, usual_waits,
 };
 
 /// ProxySQL answers the same without the comment by itself, with a version of its own.
@@ -129,6 +129,7 @@ impl Dialect for MySql {
     const BEGIN_BOUNDED: &'static str = begin!(remember_waits!(), usual_waits!(), bounded_idle!());
     const BEGIN_TO_CLAIM: &'static str =
         begin!(remember_waits!(), "SESSION innodb_lock_wait_timeout = 2", bounded_idle!());
+    const BEGIN_NEXT_CLAIM: &'static str = begin_next!();
     const BEGIN_PLAIN: &'static str = concat!(
         "SET ",
         usual_waits!(),

@@ -2,6 +2,8 @@
 //! and connections that are fit for the next one.
 mod claims;
 #[cfg(feature = "mysql")]
+mod next;
+#[cfg(feature = "mysql")]
 mod partly_committed;
 mod savepoints;
 

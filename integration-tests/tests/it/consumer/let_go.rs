@@ -4,7 +4,7 @@ use crate::support::{
     cases::cases_on,
     databases::{MySql, PROCESSES, Postgres},
     stores::{Placed, TestDb, World, effect, placed},
-    wait::{eventually, in_time},
+    wait::{self, Pause, eventually, in_time},
 };
 use std::{
     future::pending,
@@ -61,8 +61,13 @@ impl Sessions for MySql {
     }
 }
 
+/// It looks seldom: MariaDB answers with what it said before to whoever asks again within 100 ms.
 async fn open_are<DB: Sessions>(world: &World<DB>, expected: i64) {
-    eventually(async || (world.number(DB::open_transactions()).await == expected).then_some(())).await;
+    let look = async || {
+        wait::pause(Pause::Look, Duration::from_millis(150)).await;
+        (world.number(DB::open_transactions()).await == expected).then_some(())
+    };
+    eventually(look).await;
 }
 
 async fn all_are_let_go<DB: Sessions>(world: &World<DB>, what: &str) {

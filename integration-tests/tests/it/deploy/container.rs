@@ -1,4 +1,5 @@
 //! The file of the image: what it builds is there, and what others run of it comes from it.
+use crate::support::helper::cargo;
 use std::{fs, path::Path, process::Command};
 use twinbox_testkit::skipped;
 
@@ -60,8 +61,7 @@ fn context() -> tempfile::TempDir {
 #[test]
 fn the_image_copies_programs_that_its_context_builds() {
     let context = context();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut metadata = Command::new(cargo);
+    let mut metadata = cargo();
     metadata.args(["metadata", "--format-version=1", "--locked", "--offline", "--no-deps"]);
     let output = metadata.current_dir(&context).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

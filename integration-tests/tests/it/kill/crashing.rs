@@ -72,6 +72,9 @@ pub(super) trait Shop: TestDb {
 
     /// Returns the URL for relays and consumers.
     async fn programs_url(store: &Store<Self>, url: String) -> String;
+
+    /// Returns how many transactions are prepared and not ended: each holds its locks, also after a crash.
+    async fn prepared(store: &Store<Self>) -> usize;
 }
 
 /// The number of faults of each kind.
@@ -80,6 +83,8 @@ pub(super) struct Faults {
     pub(super) crashes: usize,
     /// Of each other kind.
     pub(super) others: usize,
+    /// A crash may take commits with it that were acknowledged.
+    pub(super) forgets: bool,
 }
 
 struct Rig {
@@ -174,8 +179,10 @@ async fn place<DB: Shop>(conn: &mut DB::Connection, order: i64) -> sqlx::Result<
     Ok(())
 }
 
-/// Orders of one customer after another, each with its event, in the words of any language.
-async fn produce<DB: Shop>(url: String, first: i64, step: usize, stop: CancellationToken) {
+/// Orders of one customer after another, each with its event, in the words of any language. Returns those
+/// whose commit was acknowledged.
+async fn produce<DB: Shop>(url: String, first: i64, step: usize, stop: CancellationToken) -> Vec<i64> {
+    let mut acknowledged = Vec::new();
     let mut orders = (first..).step_by(step);
     while !stop.is_cancelled() {
         let Ok(mut conn) = DB::Connection::connect(&url).await else {
@@ -187,9 +194,11 @@ async fn produce<DB: Shop>(url: String, first: i64, step: usize, stop: Cancellat
             && let Some(order) = orders.next()
             && place::<DB>(&mut conn, order).await.is_ok()
         {
+            acknowledged.push(order);
             wait::pause(Pause::Pace, Duration::from_millis(4)).await;
         }
     }
+    acknowledged
 }
 
 /// Waits until `done` says so of the orders, the invoices and the entries of the ledger, and starts processes
@@ -252,8 +261,9 @@ pub(super) async fn survives<DB: Shop>(
     }
     heal(&mut rig, &store, |[orders, ..]| orders >= orders_min).await;
     stop.cancel();
+    let mut acknowledged = Vec::new();
     for producer in producers {
-        producer.await.unwrap();
+        acknowledged.extend(producer.await.unwrap());
     }
     let is_done = |[orders, invoices, ledger]: [i64; 3]| orders > 0 && invoices >= orders && ledger >= orders;
     heal(&mut rig, &store, is_done).await;
@@ -261,7 +271,12 @@ pub(super) async fn survives<DB: Shop>(
         process.kill().await.unwrap();
     }
     let orders = rows(&store, "SELECT count(*) FROM orders").await.unwrap();
-    println!("{orders} orders");
+    println!("{orders} orders, {} acknowledged", acknowledged.len());
+    if !faults.forgets {
+        let list = acknowledged.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+        let kept = format!("SELECT count(*) FROM orders WHERE order_id IN ({list})");
+        assert_eq!(rows(&store, &kept).await.unwrap(), i64::try_from(acknowledged.len()).unwrap());
+    }
     for table in ["invoices", "ledger"] {
         let invented = format!(
             "SELECT count(*) FROM {table} t LEFT JOIN orders o USING (order_id) WHERE o.order_id IS NULL"
@@ -285,6 +300,8 @@ pub(super) async fn survives<DB: Shop>(
         let before = last.insert(customer, position).unwrap_or(0);
         assert!(before < position, "of customer {customer}, {position} came after {before}");
     }
+    drop(conn);
+    assert_eq!(DB::prepared(&store).await, 0);
     let dead = format!("SELECT count(*) FROM {}", DB::table_of("dead_letters"));
     assert_eq!(rows(&store, &dead).await.unwrap(), 0);
 }

@@ -26,6 +26,10 @@ impl Shop for Postgres {
     async fn programs_url(_: &Store<Self>, url: String) -> String {
         url
     }
+
+    async fn prepared(store: &Store<Self>) -> usize {
+        sqlx::raw_sql("SELECT * FROM pg_prepared_xacts").fetch_all(store.pool()).await.unwrap().len()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,6 +39,9 @@ async fn a_database_that_forgets_leaves_no_order_out_and_invents_none() {
         (PostgresServer::start_with(forgets).unwrap(), NatsServer::start().unwrap())
     });
     let (server, broker) = started.await.unwrap();
-    let faults = long::or(Faults { crashes: 10, others: 5 }, Faults { crashes: 3, others: 1 });
+    let faults = long::or(
+        Faults { crashes: 10, others: 5, forgets: true },
+        Faults { crashes: 3, others: 1, forgets: true },
+    );
     survives::<Postgres>(server, broker, faults, 2, 1).await;
 }

@@ -37,6 +37,10 @@ impl Shop for MySql {
         let (_, server) = url.split_once('@').unwrap();
         format!("mysql://{runtime}:{MYSQL_PASSWORD}@{server}")
     }
+
+    async fn prepared(store: &Store<Self>) -> usize {
+        sqlx::raw_sql("XA RECOVER").fetch_all(store.pool()).await.unwrap().len()
+    }
 }
 
 /// Each commit goes to the binary log too, as on every server with a replica or backups up to the minute.
@@ -48,7 +52,10 @@ async fn every_order_is_invoiced_once_and_in_order_however_often_the_server_is_k
         (MySqlServer::start_with(options).unwrap(), NatsServer::start().unwrap())
     });
     let (server, broker) = started.await.unwrap();
-    let faults = long::or(Faults { crashes: 5, others: 2 }, Faults { crashes: 2, others: 1 });
+    let faults = long::or(
+        Faults { crashes: 10, others: 2, forgets: false },
+        Faults { crashes: 2, others: 1, forgets: false },
+    );
     survives::<MySql>(server, broker, faults, 4, orders_min()).await;
 }
 

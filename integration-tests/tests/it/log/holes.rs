@@ -1,5 +1,6 @@
 //! Positions that have no committed row, on MySQL and MariaDB: late commits, roll-backs, slow producers.
 mod disk;
+mod failover;
 mod hostile;
 mod naive;
 mod writers;

@@ -23,6 +23,13 @@ pub(crate) fn program(name: &str) -> PathBuf {
     link
 }
 
+/// Returns a command that calls cargo as if no test did.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    without_own_package(&mut cargo);
+    cargo
+}
+
 /// Takes the variables of this package, which cargo sets for its tests, from a command that calls cargo.
 /// Build scripts of other packages read them, so that cargo would build those anew.
 pub(crate) fn without_own_package(command: &mut Command) -> &mut Command {

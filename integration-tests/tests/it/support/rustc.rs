@@ -1,5 +1,5 @@
 //! The compiler without cargo, which would build all packages once more.
-use super::helper::without_own_package;
+use super::helper::cargo;
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -16,10 +16,10 @@ pub(crate) struct Rustc {
 impl Rustc {
     /// Looks these libraries up.
     pub(crate) fn with<const N: usize>(names: [&'static str; N]) -> Self {
-        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut cargo = cargo();
         cargo.args(["test", "--workspace", "--all-features", "--test", "programs", "--no-run", "--offline"]);
         cargo.arg("--message-format=json").current_dir(env!("CARGO_MANIFEST_DIR"));
-        let built = without_own_package(&mut cargo).output().unwrap();
+        let built = cargo.output().unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         let lines = String::from_utf8(built.stdout).unwrap();
         let messages = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

@@ -1,6 +1,7 @@
 //! The packages that an application with Twinbox compiles.
 use super::{list, packages, root, text};
-use std::{collections::BTreeSet, process::Command};
+use crate::support::helper::cargo;
+use std::collections::BTreeSet;
 
 /// The features of an application on Postgres and NATS.
 pub(super) const APPLICATION: &str = "consumer,http,nats,postgres";
@@ -12,8 +13,7 @@ fn needed(features: &str) -> BTreeSet<String> {
 
 /// The names of all packages that the facade needs with these features, and their versions.
 pub(super) fn needed_versions(features: &str) -> BTreeSet<(String, String)> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut tree = Command::new(cargo);
+    let mut tree = cargo();
     tree.args(["tree", "--offline", "--package", "twinbox", "--no-default-features", "--features", features]);
     tree.args(["--edges", "normal,build", "--prefix", "none", "--format", "{p}"]).current_dir(root());
     let output = tree.output().expect("cargo runs");

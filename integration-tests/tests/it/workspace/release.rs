@@ -1,11 +1,10 @@
 //! A release is refused before anything is packaged.
 use super::root;
-use std::process::Command;
+use crate::support::helper::cargo;
 
 #[test]
 fn a_release_without_advisories_makes_no_packages() {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut release = Command::new(cargo);
+    let mut release = cargo();
     release.args(["xtask", "release"]).current_dir(root()).env_remove("TWINBOX_ADVISORIES");
     let output = release.output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);

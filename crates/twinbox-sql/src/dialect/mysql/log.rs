@@ -37,6 +37,7 @@ pub(super) const LOG: Log = Log {
     // A hole that is filled is seen with the next newcomer, or when the holes are looked at.
     newest_tick: "
         SELECT t.id, @@GLOBAL.innodb_flush_log_at_trx_commit = 1 AS is_flushed,
+            {current_server_run} AS server_run,
             COALESCE((SELECT max(position) FROM {outbox}), 0) > t.newest AS has_newcomers, EXISTS (
                 SELECT 1
                 FROM {holes} h

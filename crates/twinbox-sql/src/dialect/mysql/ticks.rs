@@ -10,7 +10,7 @@ use crate::{
     statement::{Query, query, query_of, raw},
 };
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row as _};
-use std::{sync::atomic::Ordering, time::Duration};
+use std::time::Duration;
 
 /// The rows that one tick covers at most. More take several ticks.
 const ROWS_MAX: i64 = 20_000;
@@ -63,17 +63,21 @@ pub(super) async fn newest_tick(conn: &mut MySqlConnection, catalog: &Catalog, p
     if !row.try_get::<bool, _>("is_flushed")? {
         return Err(unflushed());
     }
-    let mut newest: i64 = row.try_get("id")?;
+    let (mut newest, run): (i64, Option<i64>) = (row.try_get("id")?, row.try_get("server_run")?);
     if row.try_get("has_old_holes")? {
         probe(conn, catalog).await?;
     }
     let has_news = row.try_get::<bool, _>("has_newcomers")? || row.try_get("has_late")?;
-    if newest <= p && has_news {
-        newest = make(conn, catalog, false).await?.map_or(newest, |tick| tick.id);
+    if newest <= p
+        && has_news
+        && let Some(tick) = make(conn, catalog, false).await?
+    {
+        catalog.durable_tick.note(run, tick.id);
+        newest = tick.id;
     }
-    if newest > p && newest > catalog.durable_tick.load(Ordering::Acquire) {
+    if newest > p && !catalog.durable_tick.covers(run, newest) {
         query::<MySql>(&catalog.sql.holes.flush).execute(conn).await?;
-        catalog.durable_tick.fetch_max(newest, Ordering::AcqRel);
+        catalog.durable_tick.note(run, newest);
     }
     Ok(newest)
 }
@@ -104,7 +108,6 @@ async fn make(conn: &mut MySqlConnection, catalog: &Catalog, always: bool) -> Re
     match make_in_snapshot(conn, catalog, always).await {
         Ok(Some(tick)) => {
             raw::<MySql>(COMMIT).execute(&mut *conn).await.map_err(Error::of_commit)?;
-            catalog.durable_tick.fetch_max(tick.id, Ordering::AcqRel);
             Ok(Some(tick))
         }
         // The connection may not answer any more: it is closed, and its transaction ends with it.

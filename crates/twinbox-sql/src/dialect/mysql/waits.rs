@@ -78,6 +78,16 @@ macro_rules! begin {
         )
     };
 }
+/// Begins a transaction to claim, right after the COMMIT of one that was begun to claim: what is remembered
+/// and set is not remembered and set again. Without `autocommit` the first statement begins it.
+macro_rules! begin_next {
+    () => {
+        "SET /*M! @@tx_isolation */ /*!80400 @@transaction_isolation */ = 'READ-COMMITTED',
+            SESSION innodb_lock_wait_timeout = 2, SESSION autocommit = 0,
+            SESSION wait_timeout = CAST(LEAST(@twinbox_idle, 30) AS SIGNED);
+        SAVEPOINT twinbox"
+    };
+}
 /// Gives the session its own values back, after the transaction.
 macro_rules! end {
     () => {
@@ -85,7 +95,7 @@ macro_rules! end {
     };
 }
 pub(super) use {
-    begin, bounded_idle, end, own_idle, own_lock_wait, own_statement, remember_waits, usual_waits,
+    begin, begin_next, bounded_idle, end, own_idle, own_lock_wait, own_statement, remember_waits, usual_waits,
 };
 
 /// Bounds the wait for locks, in whole seconds.
@@ -107,31 +117,23 @@ pub(super) async fn unbound_lock_wait(
 }
 
 /// Ends the bound that a claim begins with. The smaller one of a short transaction stays.
-const UNBOUND_IDLE: &str = concat!(
-    "SESSION wait_timeout = CAST(IF(@@SESSION.wait_timeout < LEAST(",
-    own_idle!(),
-    ", 30), @@SESSION.wait_timeout, ",
-    own_idle!(),
-    ") AS SIGNED)"
-);
+const UNBOUND_IDLE: &str = "SESSION wait_timeout = CAST(
+    IF(@@SESSION.wait_timeout < LEAST(@twinbox_idle, 30), @@SESSION.wait_timeout, @twinbox_idle) AS SIGNED)";
 
-/// The statement of [`unbound_lock_wait`].
+/// The statement of [`unbound_lock_wait`]. The transaction was begun with values that were remembered.
 pub(super) fn unbound(idle_max: Option<Duration>) -> String {
     let bounds = idle_max.map(|idle_max| {
         // Whole seconds: the server counts nothing finer.
         let seconds = session_bound(idle_max).saturating_add(999) / 1000;
         let seconds = seconds.min(1_000_000);
-        let (idle, statement) = (own_idle!(), own_statement!());
         format!(
-            "SESSION wait_timeout = CAST(LEAST({idle}, {seconds}) AS SIGNED)
+            "SESSION wait_timeout = CAST(LEAST(@twinbox_idle, {seconds}) AS SIGNED)
             /*M! , SESSION max_statement_time =
-                LEAST(IF({statement} = 0, {seconds}, {statement}), {seconds}) */"
+                LEAST(IF(@twinbox_statement = 0, {seconds}, @twinbox_statement), {seconds}) */"
         )
     });
     format!(
-        "SET {}, SESSION innodb_lock_wait_timeout = {}, {}",
-        remember_waits!(),
-        own_lock_wait!(),
+        "SET SESSION innodb_lock_wait_timeout = @twinbox_lock_wait, {}",
         bounds.unwrap_or_else(|| UNBOUND_IDLE.to_owned())
     )
 }
