@@ -1,6 +1,7 @@
 //! A log and an inbox at a steady rate while a keeper deletes what is old. Days are shortened to seconds:
 //! what is purged a second is what is published a second, as after the first week.
 use crate::{failure::Failure, nats::Server, orders::TYPE, report::Report, spread::Spread};
+use futures::future::{try_join, try_join_all};
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, MySql, Postgres};
 use std::{
@@ -53,8 +54,8 @@ struct Latencies {
 }
 
 impl Latencies {
-    fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    fn since_beginning(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.began).as_micros()).unwrap_or(u64::MAX)
     }
 
     fn take(&self) -> Vec<f64> {
@@ -81,7 +82,7 @@ impl Measured for Postgres {
 impl Measured for MySql {
     const ROWS: &str = "SELECT (SELECT count(*) FROM twinbox_outbox) + (SELECT count(*) FROM twinbox_inbox)";
     const BYTES: &str = "SELECT CAST(sum(file_size) AS SIGNED)
-        FROM information_schema.innodb_sys_tablespaces
+        FROM information_schema./*M! innodb_sys_tablespaces */ /*!80400 innodb_tablespaces */
         WHERE name IN (concat(database(), '/twinbox_outbox'), concat(database(), '/twinbox_inbox'))";
 }
 
@@ -124,13 +125,15 @@ async fn measure<DB: Measured>(
         tokio::spawn(purge(store.clone(), stop.clone())),
     ];
     println!("{PER_SECOND} messages a second, kept for {KEPT:?}, during {during:?}");
-    let samples = sample(store, &latencies, during).await;
-    stop.cancel();
-    for task in running {
-        task.await??;
-    }
+    let running = try_join_all(running.map(async |task| task.await?));
+    let sampling = async {
+        let samples = sample(store, &latencies, during).await;
+        stop.cancel();
+        samples
+    };
+    let measured = try_join(running, sampling).await;
     server.delete().await;
-    let samples = samples?;
+    let (_, samples) = measured?;
     // Tables grow until the first rows are old.
     let steady = &samples[samples.len() / 6..];
     let (first, last) = (&steady[..steady.len() / 3], &steady[steady.len() * 2 / 3..]);
@@ -153,7 +156,7 @@ async fn handle<DB: Dialect>(
     _: &mut BatchTx<'_, DB>,
     orders: Vec<Delivery<Placed>>,
 ) -> HandlerResult {
-    let now = latencies.now();
+    let now = latencies.since_beginning(Instant::now());
     let all = orders.iter().map(|order| now.saturating_sub(order.at) as f64);
     latencies.lock().extend(all);
     Ok(())
@@ -167,8 +170,9 @@ async fn publish<DB: Dialect>(
     let mut ticks = interval(Duration::from_secs(1) / u32::try_from(TRANSACTIONS)?);
     // One that is late makes up for it: the rate is steady.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-        let at = latencies.now();
+    while let Some(due) = stop.run_until_cancelled(ticks.tick()).await {
+        // A transaction that waits for the one before it is late for its reader too.
+        let at = latencies.since_beginning(due.into_std());
         let order = |_| serde_json::to_vec(&Placed { at, note: "x".repeat(400) });
         let payloads: Vec<_> = (0..PER_SECOND / TRANSACTIONS).map(order).collect::<Result<_, _>>()?;
         let mut tx = store.begin().await?;

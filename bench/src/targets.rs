@@ -30,6 +30,7 @@ const TARGETS: &[Target] = &[
     Target { name: "relay / best other outbox", before: None, bound: AtLeast(2.5) },
     Target { name: "producer / plain outbox insert", before: Some(0.75), bound: AtLeast(0.87) },
     Target { name: "consumer: single / fewest statements", before: Some(0.70), bound: AtLeast(0.95) },
+    Target { name: "MySQL: consumer: single / fewest statements", before: Some(0.51), bound: AtLeast(0.80) },
     Target { name: "consumer: ordered / unordered", before: None, bound: AtLeast(0.90) },
     Target { name: "consumer: batch / batch by hand", before: None, bound: AtLeast(0.90) },
     Target { name: "HTTP layer / by hand", before: Some(0.75), bound: AtLeast(0.90) },

@@ -135,6 +135,11 @@ impl Results {
         self.failures.contains_key(test)
     }
 
+    /// Returns whether each failure is one of a test that has reported.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.failures.keys().all(|test| self.durations.contains_key(test))
+    }
+
     /// Returns whether the test of this name could not run.
     pub(crate) fn was_skipped(&self, test: &str) -> bool {
         self.skipped.contains(test)
@@ -228,6 +233,19 @@ mod tests {
         // a and b begin at 0, c at 1, d at 2.
         let expected = [("a", 2), ("b", 1), ("c", 3), ("d", 1)];
         assert_eq!(seconds, expected.map(|(name, taken)| (name.to_owned(), taken)));
+    }
+
+    #[test]
+    fn a_program_that_ends_before_its_tests_leaves_the_results_incomplete() {
+        let mut results = read(
+            "running 1 test\ntest a ... FAILED\n\
+            test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n",
+            1,
+        );
+        assert!(results.is_complete());
+        results.add(Results::of_failure("cargo failed before all tests had reported"));
+        assert!(!results.is_complete());
+        assert!(!read("running 2 tests\ntest a ... FAILED\n", 1).is_complete());
     }
 
     #[test]

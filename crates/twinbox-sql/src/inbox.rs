@@ -14,7 +14,7 @@ mod redrives;
 mod starts;
 mod supersede;
 
-pub use crate::dialect::ClaimTerms;
+pub use crate::dialect::{ClaimFence, ClaimTerms};
 pub use attempt::{Attempt, BatchClaim, Duplicate, InboxClaim};
 pub use control::HEARTBEAT;
 pub use dead_letter::{DeadReason, Redrive, StoredDeadLetter};

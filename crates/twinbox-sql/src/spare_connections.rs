@@ -115,7 +115,10 @@ impl<DB: Dialect> SpareConnections<DB> {
     /// then not before that of transactions that the delivery follows.
     pub(crate) fn take_begun(&self, waiting_since: Instant) -> Option<OwnedTx<DB>> {
         let last = self.kept().spares.pop_if(|last| last.begun_at.is_some_and(|at| at >= waiting_since));
-        last.map(|last| last.tx)
+        last.map(|last| {
+            test_signal::pass("spares.takes_begun");
+            last.tx
+        })
     }
 
     /// Begins a transaction, on a kept connection if there is one that still works. That of a single writer

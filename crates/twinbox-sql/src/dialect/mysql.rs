@@ -43,8 +43,8 @@ use twinbox_core::{
 };
 use uuid::Uuid;
 use waits::{
-    begin, begin_next, bounded_idle, end, own_idle, own_lock_wait, own_statement, remember_waits,
-    unbound_lock_wait, usual_waits,
+    begin, begin_next, bound_handler, bounded_idle, end, own_idle, own_lock_wait, own_statement,
+    remember_waits, usual_waits,
 };
 
 /// ProxySQL answers the same without the comment by itself, with a version of its own.
@@ -274,7 +274,7 @@ impl Dialect for MySql {
     }
 
     async fn guard(conn: &mut MySqlConnection, _: &Catalog, idle_max: Duration) -> Result<String, Error> {
-        unbound_lock_wait(conn, Some(idle_max)).await?;
+        bound_handler(conn, idle_max).await?;
         Ok(String::new())
     }
 

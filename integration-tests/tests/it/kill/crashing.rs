@@ -272,6 +272,7 @@ pub(super) async fn survives<DB: Shop>(
     }
     let orders = rows(&store, "SELECT count(*) FROM orders").await.unwrap();
     println!("{orders} orders, {} acknowledged", acknowledged.len());
+    assert!(!acknowledged.is_empty());
     if !faults.forgets {
         let list = acknowledged.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
         let kept = format!("SELECT count(*) FROM orders WHERE order_id IN ({list})");

@@ -3,7 +3,10 @@ use super::{
     crashing::{Faults, Server, survives},
     *,
 };
-use crate::support::postgres::{lacks, postgres_address, standby_of, through};
+use crate::support::{
+    postgres::{lacks, postgres_address, standby_of, through},
+    wait::eventually,
+};
 use sqlx::{AssertSqlSafe, Connection as _, MySql, MySqlConnection, PgConnection, Row as _};
 use std::collections::VecDeque;
 use tokio::runtime::Handle;
@@ -47,9 +50,11 @@ async fn followed(primary: &PostgresServer) -> PostgresServer {
         sqlx::raw_sql(set).execute(&mut conn).await.unwrap();
     }
     let is_followed = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
-    while sqlx::query_scalar::<_, i64>(is_followed).fetch_one(&mut conn).await.unwrap() == 0 {
-        wait::pause(Pause::Look, Duration::from_millis(20)).await;
-    }
+    eventually(async || {
+        let followed = sqlx::query_scalar::<_, i64>(is_followed).fetch_one(&mut conn).await;
+        (followed.unwrap() == 1).then_some(())
+    })
+    .await;
     standby
 }
 
@@ -95,6 +100,8 @@ struct Words {
     follow: &'static str,
     /// Commits wait until a replica has them.
     wait_for_replica: &'static str,
+    /// Answers `ON` while they do.
+    waits: &'static str,
     stop_receiving: &'static str,
     status: &'static str,
     /// A column of the status: the transactions that were received.
@@ -115,10 +122,14 @@ const MARIADB: Words = Words {
     wait_for_replica: "SET GLOBAL rpl_semi_sync_master_timeout = 600000;
         SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC;
         SET GLOBAL rpl_semi_sync_master_enabled = ON",
+    waits: "SELECT variable_value FROM information_schema.global_status
+        WHERE variable_name = 'rpl_semi_sync_master_status'
+            AND EXISTS (SELECT 1 FROM information_schema.global_status
+                WHERE variable_name = 'rpl_semi_sync_master_clients' AND variable_value = '1')",
     stop_receiving: "STOP SLAVE IO_THREAD",
     status: "SHOW SLAVE STATUS",
     received: "Gtid_IO_Pos",
-    wait_for_received: "SELECT CAST(MASTER_GTID_WAIT('{received}', 60) AS SIGNED)",
+    wait_for_received: "SELECT CAST(MASTER_GTID_WAIT('{received}', 300) AS SIGNED)",
     promote: "STOP SLAVE; RESET SLAVE ALL",
 };
 
@@ -134,10 +145,14 @@ const MYSQL: Words = Words {
         START REPLICA",
     wait_for_replica: "SET GLOBAL rpl_semi_sync_source_timeout = 600000;
         SET GLOBAL rpl_semi_sync_source_enabled = ON",
+    waits: "SELECT variable_value FROM performance_schema.global_status
+        WHERE variable_name = 'Rpl_semi_sync_source_status'
+            AND EXISTS (SELECT 1 FROM performance_schema.global_status
+                WHERE variable_name = 'Rpl_semi_sync_source_clients' AND variable_value = '1')",
     stop_receiving: "STOP REPLICA IO_THREAD",
     status: "SHOW REPLICA STATUS",
     received: "Retrieved_Gtid_Set",
-    wait_for_received: "SELECT WAIT_FOR_EXECUTED_GTID_SET('{received}', 60)",
+    wait_for_received: "SELECT WAIT_FOR_EXECUTED_GTID_SET('{received}', 300)",
     promote: "STOP REPLICA; RESET REPLICA ALL",
 };
 
@@ -164,6 +179,12 @@ impl Chain {
             let follow = words.follow.replace("{port}", &port).replace("{password}", &password);
             chain.tell(replica, &follow).await;
             chain.tell(source, words.wait_for_replica).await;
+            let mut conn = chain.session(source).await;
+            eventually(async || {
+                let waits = sqlx::query_scalar::<_, String>(words.waits).fetch_optional(&mut conn).await;
+                (waits.unwrap()? == "ON").then_some(())
+            })
+            .await;
         }
         chain
     }

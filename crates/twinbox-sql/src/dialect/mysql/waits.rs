@@ -106,8 +106,8 @@ pub(super) async fn bound_lock_wait(conn: &mut MySqlConnection, wait: Duration) 
     Ok(())
 }
 
-/// Ends the bound of the wait for locks. `idle_max`: how long the transaction may be idle from here on, and
-/// on MariaDB how long a statement may take. A smaller bound of the session stays.
+/// Ends the bound of the wait for locks, after [`bound_lock_wait`]. `idle_max`: how long the transaction may
+/// be idle from here on, and on MariaDB how long a statement may take. A smaller bound of the session stays.
 pub(super) async fn unbound_lock_wait(
     conn: &mut MySqlConnection,
     idle_max: Option<Duration>,
@@ -116,11 +116,19 @@ pub(super) async fn unbound_lock_wait(
     Ok(())
 }
 
+/// Bounds a transaction of which it is not known how it was begun, as [`unbound_lock_wait`] does.
+pub(super) async fn bound_handler(conn: &mut MySqlConnection, idle_max: Duration) -> Result<(), Error> {
+    let bound = format!("SET {}; {}", remember_waits!(), unbound(Some(idle_max)));
+    raw::<MySql>(AssertSqlSafe(bound)).execute(conn).await?;
+    Ok(())
+}
+
 /// Ends the bound that a claim begins with. The smaller one of a short transaction stays.
 const UNBOUND_IDLE: &str = "SESSION wait_timeout = CAST(
     IF(@@SESSION.wait_timeout < LEAST(@twinbox_idle, 30), @@SESSION.wait_timeout, @twinbox_idle) AS SIGNED)";
 
-/// The statement of [`unbound_lock_wait`]. The transaction was begun with values that were remembered.
+/// The statement of [`unbound_lock_wait`]. It needs what the session remembers: a variable that is not set
+/// would be an error.
 pub(super) fn unbound(idle_max: Option<Duration>) -> String {
     let bounds = idle_max.map(|idle_max| {
         // Whole seconds: the server counts nothing finer.
