@@ -28,3 +28,5 @@ mod statements;
 // Each half uses a part of it.
 #[allow(dead_code, unused_imports, unused_macros)]
 mod support;
+#[cfg(feature = "programs")]
+mod wal;
