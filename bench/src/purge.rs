@@ -92,15 +92,16 @@ struct Sample {
 }
 
 pub(crate) async fn run(argument: Option<&String>, report: &mut Report) -> Result<(), Failure> {
-    let minutes = argument.map_or(Ok(MINUTES), |minutes| minutes.parse())?;
-    let minutes = Duration::from_secs(60 * minutes);
-    measure(&*database::postgres().await, minutes, NAMES, report).await
+    measure(&*database::postgres().await, during(argument)?, NAMES, report).await
 }
 
 pub(crate) async fn run_mysql(argument: Option<&String>, report: &mut Report) -> Result<(), Failure> {
-    let minutes = argument.map_or(Ok(MINUTES), |minutes| minutes.parse())?;
-    let minutes = Duration::from_secs(60 * minutes);
-    measure(&*database::mysql().await, minutes, NAMES_ON_MYSQL, report).await
+    measure(&*database::mysql().await, during(argument)?, NAMES_ON_MYSQL, report).await
+}
+
+fn during(minutes: Option<&String>) -> Result<Duration, Failure> {
+    let minutes = minutes.map_or(Ok(MINUTES), |minutes| minutes.parse::<u64>())?;
+    Ok(Duration::from_secs(60 * minutes))
 }
 
 async fn measure<DB: Measured>(

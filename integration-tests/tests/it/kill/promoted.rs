@@ -64,7 +64,7 @@ impl Server for Pair {
     }
 
     fn log(&self) -> String {
-        std::fs::read_to_string(self.primary.dir().join("log")).unwrap_or_default()
+        self.primary.log()
     }
 
     fn crash(&mut self) {
@@ -191,7 +191,7 @@ impl Chain {
 
     /// Connects with the password that all servers have in common.
     async fn session(&self, server: &MySqlServer) -> MySqlConnection {
-        let url = self.url.replace(&address_of(&self.url), &address(server).to_string());
+        let url = self.url.replace(&postgres_address(&self.url).to_string(), &address(server).to_string());
         MySqlConnection::connect(&url).await.unwrap()
     }
 
@@ -211,17 +211,13 @@ fn address(server: &MySqlServer) -> std::net::SocketAddr {
     ([127, 0, 0, 1], server.port()).into()
 }
 
-fn address_of(url: &str) -> String {
-    url.split(['@', '/']).nth(3).expect("a URL with a user").to_owned()
-}
-
 fn password_of(url: &str) -> &str {
     url.split([':', '@']).nth(2).expect("a URL with a password")
 }
 
 impl Server for Chain {
     fn url(&self) -> String {
-        self.url.replace(&address_of(&self.url), &self.proxy.address().to_string())
+        self.url.replace(&postgres_address(&self.url).to_string(), &self.proxy.address().to_string())
     }
 
     fn log(&self) -> String {
