@@ -81,8 +81,8 @@ impl ChangeArguments {
         self.reason.clone().unwrap_or_else(|| format!("by {}", self.operator()))
     }
 
-    /// Shows the effect and asks. False: a dry run.
-    pub(crate) fn confirm<DB: Dialect>(
+    /// Shows the effect and asks. False: a dry run, whose record is printed.
+    pub(crate) fn agreed<DB: Dialect>(
         &self,
         session: &Session<DB>,
         change: &Change<'_>,
@@ -91,6 +91,9 @@ impl ChangeArguments {
         note(&change.effect);
         if self.dry_run {
             note("This was a dry run: nothing is changed.");
+            if !session.output.is_table() {
+                print(session, change, None, Map::new(), "");
+            }
             return Ok(false);
         }
         if self.yes || ask()? { Ok(true) } else { Err(Exit::declined()) }
@@ -105,10 +108,7 @@ impl ChangeArguments {
         change: &Change<'_>,
         act: impl AsyncFnOnce() -> Result<(u64, T), Exit>,
     ) -> Result<Option<T>, Exit> {
-        if !self.confirm(session, change)? {
-            if !session.output.is_table() {
-                print(session, change, None, Map::new(), "");
-            }
+        if !self.agreed(session, change)? {
             return Ok(None);
         }
         let operator = self.operator();

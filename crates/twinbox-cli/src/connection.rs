@@ -75,7 +75,7 @@ impl GivenUrl {
 pub(crate) enum Connection {
     Postgres(sqlx::PgPool),
     MySql(sqlx::MySqlPool),
-    Sqlite(PathBuf),
+    Sqlite(Box<SqliteConnectOptions>),
 }
 
 /// Identifies a database for a person, without credentials.
@@ -206,7 +206,7 @@ impl ConnectionArguments {
                 // The same file has the same name, whatever link leads to it.
                 let path = absolute.canonicalize().unwrap_or(absolute);
                 let name = name("this machine".to_owned(), path.display().to_string());
-                Ok((Connection::Sqlite(file.to_owned()), name))
+                Ok((Connection::Sqlite(options.into()), name))
             }
             _ => {
                 Err(Exit::usage("the URL of the database must start with `postgres:`, `mysql:` or `sqlite:`"))

@@ -4,7 +4,7 @@ use crate::{
     exit::Exit,
     output::{Output, note, plain},
 };
-use sqlx::{MySql, Postgres, Sqlite};
+use sqlx::{MySql, Postgres, Sqlite, SqlitePool, sqlite::SqliteConnectOptions};
 use std::borrow::Cow;
 use twinbox_core::{DecodeError, Message};
 use twinbox_ops::Ops;
@@ -73,11 +73,8 @@ impl Opened {
                 let ops = Ops::new(&store);
                 Self::MySql(Session { store, ops, database, connection, output })
             }
-            Connection::Sqlite(file) => {
-                if !file.exists() {
-                    return Err(Exit::not_found(format!("the file {} does not exist", file.display())));
-                }
-                let pool = twinbox_sql::sqlite::open(file).await?;
+            Connection::Sqlite(options) => {
+                let pool = existing_file(*options)?;
                 let store = Store::open_existing(pool, connection.store_options()?).await?;
                 store.check().await?;
                 let ops = Ops::new(&store);
@@ -85,4 +82,13 @@ impl Opened {
             }
         })
     }
+}
+
+/// Prepares to look at a file, which stays as it is.
+pub(crate) fn existing_file(options: SqliteConnectOptions) -> Result<SqlitePool, Exit> {
+    let file = options.get_filename();
+    if !file.exists() {
+        return Err(Exit::not_found(format!("the file {} does not exist", file.display())));
+    }
+    Ok(twinbox_sql::sqlite::pool_as_it_is(options))
 }

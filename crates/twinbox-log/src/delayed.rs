@@ -1,11 +1,11 @@
 //! Moving messages to the log when their time has come.
-use crate::Log;
+use crate::{Log, PAGE_BYTES};
 use sqlx::Row as _;
 use std::time::Duration;
 use twinbox_core::crash;
 use twinbox_sql::{
     Dialect, Error,
-    engine::{Micros, count, query, scalar},
+    engine::{Micros, count, query},
 };
 
 /// The result of [`Log::move_due`].
@@ -21,7 +21,8 @@ pub struct MoveReport {
 
 impl<DB: Dialect> Log<DB> {
     /// Moves due messages to the log, at most `limit` of them, in the order of their times and in one
-    /// transaction. While none is due it costs one look at an index.
+    /// transaction. It takes no further message after 4 MiB of payloads. While none is due it costs one look
+    /// at an index.
     ///
     /// They keep id, key, headers, correlation and trace context. Their time is that of the move, unless the
     /// draft set one. Where another program has left one that the log does not take, it is that of the move
@@ -39,12 +40,21 @@ impl<DB: Dialect> Log<DB> {
         let mut tx = self.engine.begin_short().await?;
         let limit = i64::from(limit);
         let messages = if sql.lock_due.is_absent() {
-            let moved = query::<DB>(&sql.move_due).bind(limit).execute(&mut *tx).await?;
+            let move_due = query::<DB>(&sql.move_due).bind(limit).bind(PAGE_BYTES as i64);
+            let moved = move_due.execute(&mut *tx).await?;
             crash::point("log.before_forget_moved");
             DB::rows_affected(&moved)
         } else {
-            let due = scalar::<DB, i64>(&sql.lock_due).bind(limit).fetch_all(&mut *tx).await?;
-            let numbers = format!("[{}]", Vec::from_iter(due.iter().map(i64::to_string)).join(","));
+            let rows = query::<DB>(&sql.lock_due).bind(limit).fetch_all(&mut *tx).await?;
+            let (mut due, mut bytes) = (Vec::with_capacity(rows.len()), 0);
+            for row in rows {
+                if bytes >= PAGE_BYTES as u64 {
+                    break;
+                }
+                bytes += count(row.try_get("bytes")?);
+                due.push(row.try_get::<i64, _>("insert_order")?.to_string());
+            }
+            let numbers = format!("[{}]", due.join(","));
             DB::move_due(&mut tx, self.engine.catalog(), &numbers).await?;
             crash::point("log.before_forget_moved");
             query::<DB>(&sql.delete_moved).bind(numbers).execute(&mut *tx).await?;

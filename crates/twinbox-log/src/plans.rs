@@ -35,7 +35,8 @@ pub fn delayed_next<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().delayed.next.as_str().to_owned()
 }
 
-/// Returns the SQL that moves due messages to the log. Bind: limit.
+/// Returns the SQL that moves due messages to the log, or that finds them where others move. Bind: limit; on
+/// Postgres also the bytes after which it takes no more.
 pub fn move_due<DB: Dialect>(store: &Store<DB>) -> String {
     let sql = &store.engine().sql().delayed;
     let find = if sql.lock_due.is_absent() { &sql.move_due } else { &sql.lock_due };

@@ -15,7 +15,10 @@ use std::{
     time::Duration,
 };
 use twinbox_core::task_name::TaskName;
-use twinbox_sql::{Dialect, bound_lock_waits, follow_url_file, program_options};
+use twinbox_sql::{
+    Dialect, bound_lock_waits, follow_url_file, program_options,
+    sqlite::{pool_as_it_is, pool_to_make},
+};
 
 /// How long the pool may take to give a connection. It first tests an idle one.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -57,12 +60,13 @@ impl Pools<MySql> {
 }
 
 impl Pools<Sqlite> {
-    pub(crate) async fn sqlite(config: &Config, url: &DatabaseUrl) -> Result<Self, Failure> {
-        let main = sqlite(url).await?;
+    /// Without `makes_files`, files stay as they are, and a missing one is an error of each connection.
+    pub(crate) fn sqlite(config: &Config, url: &DatabaseUrl, makes_files: bool) -> Result<Self, Failure> {
+        let main = sqlite(url, makes_files)?;
         let mut others = BTreeMap::new();
         for (name, database) in &config.databases {
             let url = DatabaseUrl::of_other(name, database, &["sqlite"])?;
-            others.insert(name.clone(), sqlite(&url).await?);
+            others.insert(name.clone(), sqlite(&url, makes_files)?);
         }
         if DatabaseUrl::of_keeper(config)?.is_some() {
             let what = "SQLite has no roles: remove `keeper.database_url`, the keeper needs none";
@@ -151,9 +155,9 @@ impl DatabaseUrl {
     }
 }
 
-async fn sqlite(url: &DatabaseUrl) -> Result<SqlitePool, Failure> {
+fn sqlite(url: &DatabaseUrl, makes_file: bool) -> Result<SqlitePool, Failure> {
     let options: SqliteConnectOptions = url.text.parse()?;
-    Ok(twinbox_sql::sqlite::open(options.get_filename()).await?)
+    Ok(if makes_file { pool_to_make(options) } else { pool_as_it_is(options) })
 }
 
 fn mysql(url: &DatabaseUrl, connections: u32) -> Result<MySqlPool, Failure> {

@@ -3,6 +3,9 @@ use crate::sqlstate::{sqlstate, views_of_lock};
 use std::{borrow::Cow, error::Error as StdError, fmt};
 use twinbox_core::{BoxError, InvalidDraft, SourceError, SourceErrorKind};
 
+/// The code of SQLite for a file that is missing, or that this account may not open.
+const SQLITE_CANTOPEN: &str = "14";
+
 /// The kind of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -266,6 +269,10 @@ impl From<sqlx::Error> for Error {
         let what = match (sqlstate(&e), views_of_lock(&e)) {
             (Some(code), Some(views)) => {
                 format!("a lock was not free in time (code {code}): {views} show who holds it").into()
+            }
+            (Some(code), None) if code == SQLITE_CANTOPEN => {
+                "the file of the database cannot be opened (code 14): is it there, and may this account write it?"
+                    .into()
             }
             (Some(code), None) => format!("the database refused with code {code}").into(),
             (None, _) if is_outage(&e) => "the database is not available".into(),

@@ -16,6 +16,7 @@ mod grants;
 mod injection;
 mod killed;
 mod lag;
+mod looking;
 mod payload_keys;
 mod plain;
 mod power;

@@ -4,12 +4,16 @@ use crate::{
     connection::{Connection, ConnectionArguments, DatabaseName},
     exit::Exit,
     output::{Output, print_line},
-    session::Session,
+    session::{Session, existing_file},
 };
 use clap::Subcommand;
 use serde::Serialize;
+use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
 use twinbox_ops::{AuditIntent, Ops};
-use twinbox_sql::{Dialect, ErrorKind, Store};
+use twinbox_sql::{
+    Dialect, ErrorKind, Store,
+    sqlite::{pool_as_it_is, pool_to_make},
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TablesCommand {
@@ -38,20 +42,26 @@ pub(super) async fn run(
 ) -> Result<(), Exit> {
     let (prepared, database) = connection.prepare()?;
     match prepared {
-        Connection::Postgres(pool) => run_on(command, pool, database, connection, output).await,
-        Connection::MySql(pool) => run_on(command, pool, database, connection, output).await,
-        Connection::Sqlite(file) => {
-            if !file.exists() && matches!(command, TablesCommand::Show) {
-                return Err(Exit::not_found(format!("the file {} does not exist", file.display())));
-            }
-            run_on(command, twinbox_sql::sqlite::open(file).await?, database, connection, output).await
+        Connection::Postgres(pool) => run_on(command, pool.clone(), pool, database, connection, output).await,
+        Connection::MySql(pool) => run_on(command, pool.clone(), pool, database, connection, output).await,
+        Connection::Sqlite(options) => {
+            let options = *options;
+            let to_look_at = match command {
+                TablesCommand::Show => existing_file(options.clone())?,
+                _ if options.get_filename().exists() => pool_as_it_is(options.clone()),
+                // What is not there is as empty as this.
+                _ => SqlitePool::connect_lazy_with(SqliteConnectOptions::new().in_memory(true)),
+            };
+            run_on(command, to_look_at, pool_to_make(options), database, connection, output).await
         }
     }
 }
 
+/// `to_look_at` serves until the user has agreed to a change, and `to_change` from then on.
 async fn run_on<DB: Dialect>(
     command: TablesCommand,
-    pool: sqlx::Pool<DB>,
+    to_look_at: sqlx::Pool<DB>,
+    to_change: sqlx::Pool<DB>,
     database: DatabaseName,
     connection: ConnectionArguments,
     output: Output,
@@ -59,26 +69,29 @@ async fn run_on<DB: Dialect>(
     let options = connection.store_options()?;
     match command {
         TablesCommand::Print { service } => {
-            print_line(&Store::with_options(pool, &service, options)?.migrations_sql());
+            print_line(&Store::with_options(to_look_at, &service, options)?.migrations_sql());
             Ok(())
         }
         TablesCommand::Migrate { service, change } => {
             let store = match service {
-                Some(service) => Store::with_options(pool, &service, options)?,
-                None => Store::open_existing(pool, options).await.map_err(|error| match error.kind() {
-                    ErrorKind::Schema => Exit::usage(
-                        "there are no Twinbox tables here, or no right to read them: to create them, name \
-                         their \
-                         service with `--service NAME`",
-                    ),
-                    _ => error.into(),
-                })?,
+                Some(service) => Store::with_options(to_look_at, &service, options.clone())?,
+                None => {
+                    let existing = Store::open_existing(to_look_at, options.clone()).await;
+                    existing.map_err(|error| match error.kind() {
+                        ErrorKind::Schema => Exit::usage(
+                            "there are no Twinbox tables here, or no right to read them: to create them, \
+                             name their service with `--service NAME`",
+                        ),
+                        _ => error.into(),
+                    })?
+                }
             };
+            let changed = Store::with_options(to_change, store.service(), options)?;
             let ops = Ops::new(&store);
-            migrate(&Session { store, ops, database, connection, output }, &change).await
+            migrate(Session { store, ops, database, connection, output }, changed, &change).await
         }
         TablesCommand::Show => {
-            let store = Store::open_existing(pool, options).await?;
+            let store = Store::open_existing(to_look_at, options).await?;
             show(&store, store.schema_version().await?, &output);
             Ok(())
         }
@@ -101,11 +114,15 @@ fn show<DB: Dialect>(store: &Store<DB>, version: i64, output: &Output) {
     });
 }
 
-/// The audit table is one of the created tables, so the entry is written last.
-async fn migrate<DB: Dialect>(session: &Session<DB>, change: &ChangeArguments) -> Result<(), Exit> {
-    let (store, ops) = (&session.store, &session.ops);
-    let (service, newest) = (store.service(), Store::<DB>::NEWEST_SCHEMA);
-    let version = match store.schema_version().await {
+/// Migrates `changed`, the store of the session over the pool for changes. The audit table is one of the
+/// created tables, so the entry is written last.
+async fn migrate<DB: Dialect>(
+    session: Session<DB>,
+    changed: Store<DB>,
+    change: &ChangeArguments,
+) -> Result<(), Exit> {
+    let (service, newest) = (session.store.service(), Store::<DB>::NEWEST_SCHEMA);
+    let version = match session.store.schema_version().await {
         Err(error) if error.kind() == ErrorKind::Schema => 0,
         version => version?,
     };
@@ -116,10 +133,14 @@ async fn migrate<DB: Dialect>(session: &Session<DB>, change: &ChangeArguments) -
     let target = format!("from version {version} to {newest}");
     let planned = Change { command: "schemas migrate", target: &target, effect };
     let is_old = version < newest;
-    if is_old && !change.confirm(session, &planned)? {
+    if is_old && !change.agreed(&session, &planned)? {
         return Ok(());
     }
-    if let Err(error) = store.migrate().await {
+    let session = match is_old {
+        true => Session { ops: Ops::new(&changed), store: changed, ..session },
+        false => session,
+    };
+    if let Err(error) = session.store.migrate().await {
         let exit = Exit::from(error);
         if !exit.waited_for_lock {
             return Err(exit);
@@ -131,9 +152,9 @@ async fn migrate<DB: Dialect>(session: &Session<DB>, change: &ChangeArguments) -
     if is_old {
         let (operator, reason) = (change.operator(), change.reason.as_deref());
         let intent = AuditIntent { operator: &operator, command: planned.command, target: &target, reason };
-        let entry = ops.begin_audit(&intent).await?;
-        ops.end_audit(entry, versions).await?;
+        let entry = session.ops.begin_audit(&intent).await?;
+        session.ops.end_audit(entry, versions).await?;
     }
-    print_done(session, &planned, Done::new(versions, "The tables are up to date."));
+    print_done(&session, &planned, Done::new(versions, "The tables are up to date."));
     Ok(())
 }

@@ -44,15 +44,36 @@ use uuid::Uuid;
 /// # Errors
 /// The file cannot be opened or made.
 pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
-    let options = SqliteConnectOptions::new()
-        .filename(path)
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
+    Ok(pool_options().connect_with(durable(SqliteConnectOptions::new().filename(path))).await?)
+}
+
+/// Prepares a pool as that of [`open`], with the other settings of these options, such as those of a URL. It
+/// opens the file when a connection is asked for.
+pub fn pool_to_make(options: SqliteConnectOptions) -> SqlitePool {
+    pool_options().connect_lazy_with(durable(options))
+}
+
+/// Prepares a pool for a file that is there, for programs that look at it: the file stays as it is. If it is
+/// missing, each connection fails. Its journal mode is not changed, and `?mode=ro` of a URL is kept.
+pub fn pool_as_it_is(options: SqliteConnectOptions) -> SqlitePool {
+    pool_options().connect_lazy_with(of_connection(options.create_if_missing(false)))
+}
+
+fn pool_options() -> SqlitePoolOptions {
+    SqlitePoolOptions::new().max_connections(8)
+}
+
+fn durable(options: SqliteConnectOptions) -> SqliteConnectOptions {
+    of_connection(options.create_if_missing(true).journal_mode(SqliteJournalMode::Wal))
+}
+
+/// Adds the settings that a connection has and its file does not.
+fn of_connection(options: SqliteConnectOptions) -> SqliteConnectOptions {
+    options
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(Duration::from_secs(10))
         .row_buffer_size(16)
-        .foreign_keys(true);
-    Ok(SqlitePoolOptions::new().max_connections(8).connect_with(options).await?)
+        .foreign_keys(true)
 }
 
 impl Dialect for Sqlite {

@@ -77,12 +77,12 @@ area! {
         cancel,
         /// The time of the next message, and now, by `delayed_messages_due`.
         next,
-        /// Locks due messages, and returns their numbers, by `delayed_messages_due`. Absent where one
-        /// statement moves. Bind: limit.
+        /// Locks due messages, and returns their numbers and the bytes of their payloads, by
+        /// `delayed_messages_due`. Absent where one statement moves. Bind: limit.
         lock_due,
         /// Copies messages to the log in the order of their times. One whose time the log does not take gets
         /// that of now. Bind: the array of their numbers. Where it is the one statement that moves, it also
-        /// finds and deletes them, and its bind is the limit.
+        /// finds and deletes them, and its binds are the limit and the bytes after which it takes no more.
         move_due,
         /// Deletes the messages that were copied. Bind: the array of their numbers.
         delete_moved,

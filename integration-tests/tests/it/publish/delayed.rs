@@ -117,6 +117,23 @@ async fn messages_are_moved_in_the_order_of_their_times<DB: TestDb>() {
     assert!(next_due > Duration::from_secs(3500) && next_due <= Duration::from_secs(3600), "{next_due:?}");
 }
 
+/// Each has almost a MiB.
+async fn large_messages_are_moved_four_mebibytes_at_a_time<DB: TestDb>() {
+    let world = World::<DB>::new().await;
+    let due = now(&world).await;
+    let large = |n: i64| {
+        let payload = vec![b'x'; twinbox::limits::PAYLOAD_BYTES_MAX];
+        Draft::raw("orders.placed", 1, payload).id(format!("large-{n}")).not_before(due)
+    };
+    let mut tx = world.begin().await.unwrap();
+    world.outbox().publish_all(&mut tx, (0..7).map(large).collect()).await.unwrap();
+    tx.commit().await.unwrap();
+    let log = Log::new(&*world);
+    assert_eq!(log.move_due(500).await.unwrap().messages, 5);
+    assert_eq!(log.move_due(500).await.unwrap().messages, 2);
+    assert_eq!((world.rows("outbox").await, world.rows("delayed_messages").await), (7, 0));
+}
+
 async fn what_is_cancelled_in_time_never_comes<DB: TestDb>() {
     let world = World::<DB>::new().await;
     let ids = publish(&world, &[(1, 0), (2, 0), (3, 0)]).await;
@@ -251,6 +268,7 @@ cases! {
         a_message_is_in_the_log_within_a_second_of_its_time_and_not_before,
         what_waits_comes_out_as_it_was_published,
         messages_are_moved_in_the_order_of_their_times,
+        large_messages_are_moved_four_mebibytes_at_a_time,
         what_is_cancelled_in_time_never_comes,
         a_publish_that_is_rolled_back_leaves_nothing,
         what_breaks_a_bound_is_refused_before_it_waits,

@@ -89,7 +89,7 @@ pub(in crate::dialect) const DELAYED: Delayed = Delayed {
         ORDER BY not_before, insert_order
         LIMIT 1",
     lock_due: "
-        SELECT insert_order
+        SELECT insert_order, length(payload) AS bytes
         FROM {delayed_messages}
         WHERE not_before <= (SELECT {now})
         ORDER BY not_before, insert_order

@@ -95,11 +95,19 @@ pub(super) const DELAYED: Delayed = Delayed {
                     FOR UPDATE SKIP LOCKED
                 ) AND insert_order = ANY(ARRAY(
                     SELECT insert_order
-                    FROM {delayed_messages}
-                    WHERE not_before <= (SELECT clock_timestamp())
-                    ORDER BY not_before, insert_order
-                    LIMIT ?
-                    FOR UPDATE SKIP LOCKED))
+                    FROM (
+                        SELECT insert_order, bytes,
+                            sum(bytes) OVER (ORDER BY not_before, insert_order) AS bytes_so_far
+                        FROM (
+                            SELECT insert_order, not_before, octet_length(payload) AS bytes
+                            FROM {delayed_messages}
+                            WHERE not_before <= (SELECT clock_timestamp())
+                            ORDER BY not_before, insert_order
+                            LIMIT ?
+                            FOR UPDATE SKIP LOCKED
+                        ) locked
+                    ) counted
+                    WHERE bytes_so_far - bytes < ?))
             RETURNING *
         )
         INSERT INTO {outbox} ({published})

@@ -89,10 +89,7 @@ pub(super) const SETUP: Setup = Setup {
         SELECT 'journal_mode' AS name, journal_mode AS value
         FROM pragma_journal_mode
         UNION ALL
-        SELECT 'server_version', sqlite_version()
-        UNION ALL
-        SELECT 'synchronous', CAST(synchronous AS TEXT)
-        FROM pragma_synchronous",
+        SELECT 'server_version', sqlite_version()",
     guards: "
         SELECT 'trigger' AS kind, m.tbl_name AS object, m.name AS name, '' AS state
         FROM sqlite_master m
