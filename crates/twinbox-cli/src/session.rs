@@ -84,7 +84,7 @@ impl Opened {
     }
 }
 
-/// Prepares to look at a file, which stays as it is.
+/// Prepares a pool for a file that has to be there, and whose journal mode stays.
 pub(crate) fn existing_file(options: SqliteConnectOptions) -> Result<SqlitePool, Exit> {
     let file = options.get_filename();
     if !file.exists() {

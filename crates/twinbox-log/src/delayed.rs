@@ -8,6 +8,9 @@ use twinbox_sql::{
     engine::{Micros, count, query},
 };
 
+/// The messages that are locked first.
+const LOCKED_FIRST: i64 = 32;
+
 /// The result of [`Log::move_due`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -45,15 +48,7 @@ impl<DB: Dialect> Log<DB> {
             crash::point("log.before_forget_moved");
             DB::rows_affected(&moved)
         } else {
-            let rows = query::<DB>(&sql.lock_due).bind(limit).fetch_all(&mut *tx).await?;
-            let (mut due, mut bytes) = (Vec::with_capacity(rows.len()), 0);
-            for row in rows {
-                if bytes >= PAGE_BYTES as u64 {
-                    break;
-                }
-                bytes += count(row.try_get("bytes")?);
-                due.push(row.try_get::<i64, _>("insert_order")?.to_string());
-            }
+            let due = self.lock_due(&mut tx, limit).await?;
             let numbers = format!("[{}]", due.join(","));
             DB::move_due(&mut tx, self.engine.catalog(), &numbers).await?;
             crash::point("log.before_forget_moved");
@@ -64,6 +59,28 @@ impl<DB: Dialect> Log<DB> {
         tx.commit().await?;
         crash::point("log.after_move");
         Ok(MoveReport { messages, next_due: self.next_due().await? })
+    }
+
+    /// Locks due messages, and returns their numbers: at most `limit`, and none after 4 MiB. It begins with
+    /// few, because MySQL reads a payload for its length.
+    async fn lock_due(&self, conn: &mut DB::Connection, limit: i64) -> Result<Vec<String>, Error> {
+        let mut few = LOCKED_FIRST.min(limit);
+        loop {
+            let rows =
+                query::<DB>(&self.engine.sql().delayed.lock_due).bind(few).fetch_all(&mut *conn).await?;
+            let (mut due, mut bytes) = (Vec::with_capacity(rows.len()), 0);
+            for row in &rows {
+                if bytes >= PAGE_BYTES as u64 {
+                    break;
+                }
+                bytes += count(row.try_get("bytes")?);
+                due.push(row.try_get::<i64, _>("insert_order")?.to_string());
+            }
+            if few == limit || i64::try_from(due.len()).is_ok_and(|found| found < few) {
+                return Ok(due);
+            }
+            few = few.saturating_mul(4).min(limit);
+        }
     }
 
     async fn next_due(&self) -> Result<Option<Duration>, Error> {

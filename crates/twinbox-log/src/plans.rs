@@ -7,7 +7,7 @@ pub fn page<DB: Dialect>(store: &Store<DB>) -> String {
 }
 
 /// Returns the SQL that finds the positions of the next messages of a window, where that is a statement of
-/// its own. Binds: p, p, w, after, limit, after, floor, p, ceiling, w, limit, w, w, after.
+/// its own. Binds: p, p, w, after, limit, after, floor, p, ceiling, w, limit, w, w, after, p, p, w, after.
 pub fn positions<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().holes.positions.as_str().to_owned()
 }
@@ -35,8 +35,8 @@ pub fn delayed_next<DB: Dialect>(store: &Store<DB>) -> String {
     store.engine().sql().delayed.next.as_str().to_owned()
 }
 
-/// Returns the SQL that moves due messages to the log, or that finds them where others move. Bind: limit; on
-/// Postgres also the bytes after which it takes no more.
+/// Returns the SQL that moves due messages to the log, or that finds them where another statement moves them.
+/// Bind: limit; on Postgres also the bytes after which it takes no more.
 pub fn move_due<DB: Dialect>(store: &Store<DB>) -> String {
     let sql = &store.engine().sql().delayed;
     let find = if sql.lock_due.is_absent() { &sql.move_due } else { &sql.lock_due };

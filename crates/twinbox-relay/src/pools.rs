@@ -16,7 +16,7 @@ use std::{
 };
 use twinbox_core::task_name::TaskName;
 use twinbox_sql::{
-    Dialect, bound_lock_waits, follow_url_file, program_options,
+    Dialect, Error, bound_lock_waits, follow_url_file, program_options,
     sqlite::{pool_as_it_is, pool_to_make},
 };
 
@@ -60,13 +60,17 @@ impl Pools<MySql> {
 }
 
 impl Pools<Sqlite> {
-    /// Without `makes_files`, files stay as they are, and a missing one is an error of each connection.
-    pub(crate) fn sqlite(config: &Config, url: &DatabaseUrl, makes_files: bool) -> Result<Self, Failure> {
-        let main = sqlite(url, makes_files)?;
+    /// Without `makes_files`, a missing file is an error.
+    pub(crate) async fn sqlite(
+        config: &Config,
+        url: &DatabaseUrl,
+        makes_files: bool,
+    ) -> Result<Self, Failure> {
+        let main = sqlite(url, makes_files).await?;
         let mut others = BTreeMap::new();
         for (name, database) in &config.databases {
             let url = DatabaseUrl::of_other(name, database, &["sqlite"])?;
-            others.insert(name.clone(), sqlite(&url, makes_files)?);
+            others.insert(name.clone(), sqlite(&url, makes_files).await?);
         }
         if DatabaseUrl::of_keeper(config)?.is_some() {
             let what = "SQLite has no roles: remove `keeper.database_url`, the keeper needs none";
@@ -155,9 +159,14 @@ impl DatabaseUrl {
     }
 }
 
-fn sqlite(url: &DatabaseUrl, makes_file: bool) -> Result<SqlitePool, Failure> {
+async fn sqlite(url: &DatabaseUrl, makes_file: bool) -> Result<SqlitePool, Failure> {
     let options: SqliteConnectOptions = url.text.parse()?;
-    Ok(if makes_file { pool_to_make(options) } else { pool_as_it_is(options) })
+    let file = options.get_filename().display().to_string();
+    let pool = if makes_file { pool_to_make(options) } else { pool_as_it_is(options) };
+    match pool.acquire().await {
+        Ok(_) => Ok(pool),
+        Err(error) => Err(ConfigError::new(format!("{file}: {}", Error::from(error))).into()),
+    }
 }
 
 fn mysql(url: &DatabaseUrl, connections: u32) -> Result<MySqlPool, Failure> {

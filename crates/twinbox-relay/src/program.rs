@@ -191,7 +191,7 @@ async fn run(config: Config, command: DatabaseCommand, otlp: Option<Otlp>) -> Re
         Some("mysql" | "mariadb") => run_with(Pools::mysql(&config, &url)?, &config, command, otlp).await,
         Some("sqlite") => {
             let makes_files = matches!(command, DatabaseCommand::Run { migrate: true });
-            run_with(Pools::sqlite(&config, &url, makes_files)?, &config, command, otlp).await
+            run_with(Pools::sqlite(&config, &url, makes_files).await?, &config, command, otlp).await
         }
         _ => {
             Err(ConfigError::new("`database.url` has to start with `postgres:`, `mysql:` or `sqlite:`")

@@ -4,12 +4,12 @@ mod dropped;
 use crate::support::{
     cases::cases,
     database::SERVICE,
-    databases::Postgres,
+    databases::{MySql, Postgres},
     postgres::proxied,
     stores::{Placed, TestDb, World, effect, placed},
     wait::{self, Pause, in_time, signal},
 };
-use sqlx::Sqlite;
+use sqlx::{AssertSqlSafe, Sqlite};
 use std::{
     os::unix::process::ExitStatusExt as _,
     process::{Command, Stdio},
@@ -238,6 +238,22 @@ async fn a_leaked_savepoint_is_no_commit_and_spoils_no_connection<DB: TestDb>() 
     assert_eq!(world.effects().await.len(), 12);
 }
 
+/// MySQL has a number of its own for each, and one SQLSTATE for most.
+async fn errors_of_mysql_that_pass_by_themselves_are_told_from_others() {
+    const AWAY: [u16; 4] = [1053, 3032, 3100, 4031];
+    const SHORT_OF_SOMETHING: [u16; 4] = [1040, 1461, 1135, 1041];
+    const ENDED: [u16; 4] = [1317, 1615, 1213, 3101];
+    const STAY: [u16; 4] = [1153, 1062, 1146, 1305];
+    let world = World::<MySql>::new().await;
+    let pass = [AWAY, SHORT_OF_SOMETHING, ENDED].concat().into_iter().map(|number| (number, true));
+    for (number, passes) in pass.chain(STAY.map(|number| (number, false))) {
+        let signal = format!("SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {number}");
+        let error = sqlx::raw_sql(AssertSqlSafe(signal)).execute(world.pool()).await.unwrap_err();
+        let error = twinbox::Error::from(error);
+        assert_eq!(error.is_transient() || error.is_contention(), passes, "{number}: {error:?}");
+    }
+}
+
 cases! {
     all: [
         a_leaked_savepoint_is_no_commit_and_spoils_no_connection,
@@ -247,6 +263,7 @@ cases! {
     postgres: [
         a_lost_answer_to_commit_is_unknown_and_the_message_is_there,
     ]
+    mysql: [errors_of_mysql_that_pass_by_themselves_are_told_from_others]
     sqlite: [
         handlers_that_write_all_the_time_do_not_starve_publishers,
         a_transaction_that_sqlite_ended_is_not_committed_and_the_next_is,

@@ -49,7 +49,7 @@ pub(super) async fn run(
             let to_look_at = match command {
                 TablesCommand::Show => existing_file(options.clone())?,
                 _ if options.get_filename().exists() => pool_as_it_is(options.clone()),
-                // What is not there is as empty as this.
+                // An empty database stands for a missing file.
                 _ => SqlitePool::connect_lazy_with(SqliteConnectOptions::new().in_memory(true)),
             };
             run_on(command, to_look_at, pool_to_make(options), database, connection, output).await

@@ -53,8 +53,8 @@ pub fn pool_to_make(options: SqliteConnectOptions) -> SqlitePool {
     pool_options().connect_lazy_with(durable(options))
 }
 
-/// Prepares a pool for a file that is there, for programs that look at it: the file stays as it is. If it is
-/// missing, each connection fails. Its journal mode is not changed, and `?mode=ro` of a URL is kept.
+/// Prepares a pool for a file that is there. If it is missing, each connection fails. Its journal mode stays,
+/// and `?mode=ro` of a URL counts.
 pub fn pool_as_it_is(options: SqliteConnectOptions) -> SqlitePool {
     pool_options().connect_lazy_with(of_connection(options.create_if_missing(false)))
 }

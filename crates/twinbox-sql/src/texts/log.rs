@@ -184,9 +184,13 @@ area! {
         /// Deletes closed holes that no tick needs, by `holes_closed_by`.
         forget,
         /// The positions of a window with a row, by kind: late committers and newcomers in order, each up to
-        /// a limit, and the holes of its second tick, by `holes_closed_by`. Binds: p, twice; w, after,
-        /// limit; after, floor, p, ceiling, w, limit; w, twice; after.
+        /// a limit, the holes of its second tick, and the first wide hole of late committers, by
+        /// `holes_closed_by`. Binds: p, twice; w, after, limit; after, floor, p, ceiling, w, limit; w, twice;
+        /// after; p, twice; w, after.
         positions,
+        /// The positions of late committers in a wide hole, in order, by the primary key of the log. Binds:
+        /// after, last, limit.
+        late_of_wide_hole,
         /// Keeps cursors from beginning in the past until the transaction ends.
         lock_first_tick,
         /// The newest tick of an age, by `ticks_taken_at`, the oldest that a reader has settled, and the

@@ -26,6 +26,7 @@ pub(super) const UNTRIED: &[(&str, &str)] = &[
     ("destination_queue.delete", "for a parked message that has been sent"),
     ("effects.name", "for an effect that was planned in SQL"),
     ("holes.flush", "for a tick that another process has made"),
+    ("holes.late_of_wide_hole", "for a large transaction that commits late"),
     ("inbox.end_claims", "sent behind a RELEASE, with the COMMIT"),
     ("inbox.purge_mark", "sent behind a SET, with the bounds of a handler"),
     ("jobs.give_up", "for a run whose process has died"),

@@ -2,7 +2,7 @@
 use crate::support::{
     cases::cases,
     database::SERVICE,
-    databases::Postgres,
+    databases::{MySql, Postgres},
     refunds::{Refunds, STRATEGIES, asked, post, send},
     stores::{Placed, TestDb, World, effect},
     webhooks::{now, secret},
@@ -94,25 +94,38 @@ async fn a_time_out_may_be_without_an_end<DB: TestDb>() {
 /// The server ends what a process without power leaves behind, and a little later than the handler's own
 /// time-out: the key of a slow handler would be free while it still runs.
 async fn the_server_ends_a_handler_a_little_after_its_time_out() {
-    async fn shown(mut idem: IdemTx<Postgres>) -> Result<String, ServerError> {
-        let shown = "SELECT current_setting('statement_timeout') || ' ' || \
-            current_setting('idle_in_transaction_session_timeout')";
-        let shown = sqlx::query_scalar(shown);
-        Ok(shown.fetch_one(&mut *idem.tx()).await?)
+    ends_a_handler::<Postgres>(["60500ms 60500ms", "300500ms 300500ms"]).await;
+}
+
+/// It counts in whole seconds.
+async fn the_server_ends_a_handler_a_little_after_its_time_out_on_mysql() {
+    ends_a_handler::<MySql>(["61", "301"]).await;
+}
+
+async fn ends_a_handler<DB: TestDb>([usual_bounds, slow_bounds]: [&str; 2]) {
+    async fn shown<DB: TestDb>(mut idem: IdemTx<DB>) -> Result<String, ServerError> {
+        let shown = match DB::MODULE {
+            "postgres" => {
+                "SELECT current_setting('statement_timeout') || ' ' || \
+                    current_setting('idle_in_transaction_session_timeout')"
+            }
+            _ => "SELECT CAST(@@SESSION.wait_timeout AS CHAR)",
+        };
+        Ok(sqlx::query_scalar(shown).fetch_one(&mut *idem.tx()).await?)
     }
     const SLOW: Duration = Duration::from_secs(300);
-    let world = World::<Postgres>::new().await;
+    let world = World::<DB>::new().await;
     let layer = Idempotency::new((*world).clone(), Caller::single);
     let verifier = Verifier::new(Scheme::Standard, [secret(1)]);
     let hooks = Inbound::new((*world).clone(), "tests", "slow", verifier);
-    let router = |layer: Idempotency<Postgres>, hooks: Inbound<Postgres>| {
+    let router = |layer: Idempotency<DB>, hooks: Inbound<DB>| {
         Router::new()
-            .route("/shown", routing::post(shown).layer(layer.optional()))
-            .route("/hook", routing::post(shown).layer(hooks))
+            .route("/shown", routing::post(shown::<DB>).layer(layer.optional()))
+            .route("/hook", routing::post(shown::<DB>).layer(hooks))
     };
     let usual = router(layer.clone(), hooks.clone());
     let slow = router(layer.handler_timeout(SLOW), hooks.handler_timeout(SLOW));
-    for (router, key, expected) in [(usual, "a", "60500ms 60500ms"), (slow, "b", "300500ms 300500ms")] {
+    for (router, key, expected) in [(usual, "a", usual_bounds), (slow, "b", slow_bounds)] {
         let headers = secret(1).sign(Scheme::Standard, key, now(), b"a");
         let hook = headers.into_iter().fold(Request::post("/hook"), |r, (name, value)| r.header(name, value));
         let hook = hook.body(Body::from("a")).unwrap();
@@ -251,4 +264,5 @@ cases! {
         the_server_ends_a_handler_a_little_after_its_time_out,
         a_handler_gets_another_connection_however_many_requests_come,
     ]
+    mysql: [the_server_ends_a_handler_a_little_after_its_time_out_on_mysql]
 }

@@ -18,7 +18,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use twinbox::{
     ErrorKind,
@@ -299,8 +299,10 @@ async fn waits_for_a_receipt<DB: TestDb>() {
     };
     let is_unbound: bool = sqlx::query_scalar(is_unbound).fetch_one(&mut *first.tx()).await.unwrap();
     assert!(is_unbound);
+    let began = Instant::now();
     let error = in_time(world.receive_webhook(&receipt, SHORT)).await.err().unwrap();
     assert!(error.is_contention(), "{error:?}");
+    assert!(began.elapsed() < Duration::from_secs(45), "MySQL itself waits for 50 s");
     drop(first);
     assert!(matches!(world.receive_webhook(&receipt, SHORT).await.unwrap(), WebhookClaim::Open(_)));
 }

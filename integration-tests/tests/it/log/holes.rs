@@ -3,6 +3,7 @@ mod disk;
 mod failover;
 mod hostile;
 mod naive;
+mod wide;
 mod writers;
 
 use crate::support::{

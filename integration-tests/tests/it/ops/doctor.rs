@@ -1,10 +1,11 @@
 //! What `doctor` finds at brokers, on real ones.
 use crate::support::{
+    databases::PROCESSES,
     relay::Target,
     roles::{MYSQL_PASSWORD, Roles},
     stores::{TestDb, World},
     tool::{Ran, Tool},
-    wait::in_time,
+    wait::{eventually, in_time},
 };
 use async_nats::jetstream::{
     consumer::pull,
@@ -209,8 +210,19 @@ async fn the_settings_of_mysql_are_judged() {
     let server = MySqlServer::start_with(options).unwrap();
     let store = MySql::open(&server.url()).await;
     store.migrate().await.unwrap();
+    // Another session runs what the server cannot write in its own character set.
+    let asleep = store.pool().clone();
+    let asleep =
+        tokio::spawn(async move { sqlx::query("SELECT SLEEP(300), '\u{1f4a4}'").execute(&asleep).await });
+    let sleepers = format!("SELECT count(*) FROM {PROCESSES} WHERE state = 'User sleep'");
+    let sleepers = async || {
+        let count = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sleepers.clone()));
+        (count.fetch_one(store.pool()).await.unwrap() == 1).then_some(())
+    };
+    eventually(sleepers).await;
     let tool = Tool::at::<MySql>(&server.url());
     let ran = tool.run(&["doctor", "-o", "json"]).await;
+    assert!(!asleep.is_finished());
     let verdict = |ran: &Ran, name: &str| findings(ran, name)[0].0.clone();
     for (name, expected) in [
         ("innodb_flush_log_at_trx_commit", "ok"),

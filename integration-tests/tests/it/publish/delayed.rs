@@ -241,6 +241,23 @@ async fn a_mover_that_dies_loses_nothing_and_moves_nothing_twice<DB: TestDb>(
     assert_eq!(keys(&world).await, ["0", "1", "10", "11", "20", "21"]);
 }
 
+/// Whoever borrows the connection next would wait for a second, and be ended after two.
+async fn a_refused_mover_leaves_no_short_waits_behind_on_mysql() {
+    let world = World::<MySql>::new().await;
+    publish(&world, &[(1, 0)]).await;
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON twinbox_outbox FOR EACH ROW SIGNAL SQLSTATE '45000'";
+    sqlx::raw_sql(refuse).execute(world.owner().pool()).await.unwrap();
+    let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(1).connect(world.url()).await.unwrap();
+    let waits =
+        "SELECT CAST(@@innodb_lock_wait_timeout AS SIGNED), CAST(@@wait_timeout AS SIGNED), @@autocommit = 1";
+    let waits = async || sqlx::query_as::<_, (i64, i64, bool)>(waits).fetch_one(&pool).await.unwrap();
+    let before = waits().await;
+    let store = Store::new(pool.clone(), crate::support::database::SERVICE).unwrap();
+    Log::new(&store).move_due(10).await.unwrap_err();
+    assert_eq!(waits().await, before);
+    assert_eq!(world.rows("delayed_messages").await, 1);
+}
+
 async fn a_mover_that_dies_loses_nothing_on_postgres() {
     let world = World::<Postgres>::new().await;
     a_mover_that_dies_loses_nothing_and_moves_nothing_twice(world.url().to_owned(), world).await;
@@ -276,6 +293,7 @@ cases! {
         two_movers_at_once_move_each_once_and_in_order,
     ]
     postgres: [a_mover_waits_for_nobody, a_mover_that_dies_loses_nothing_on_postgres]
+    mysql: [a_refused_mover_leaves_no_short_waits_behind_on_mysql]
     sqlite: [
         a_mover_that_dies_loses_nothing_on_sqlite,
         a_hundred_thousand_waiting_messages_are_not_read_on_sqlite,

@@ -43,8 +43,6 @@ const READS_ALL: &[(&str, &str)] = &[
     ("setup.more_rights_held", "the server's own tables"),
     ("setup.rights_held", "the server's own tables"),
     ("setup.has_right", "the server's own tables"),
-    // Often.
-    ("effects.look", "on MySQL at each look of a dispatcher, what has ended: its index begins with that"),
     // Once, when something begins.
     ("deliveries.bytes", "a partition is taken"),
     ("holes.lock_first_tick", "a cursor begins in the past"),

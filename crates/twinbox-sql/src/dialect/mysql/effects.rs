@@ -19,6 +19,18 @@ macro_rules! due_vendors {
 pub(super) use due_vendors;
 
 pub(super) const EFFECTS: Effects = Effects {
+    // What has ended comes first in the index. From vendor to vendor the server reads the first entry with a
+    // time. For a vendor that a row names it would read all entries.
+    look: "
+        SELECT r.vendor, {until d.next_attempt_at} AS due_in,
+            COALESCE({until v.closed_until}, 0) AS closed_for, v.pause_reason IS NOT NULL AS is_paused
+        FROM {vendor_rows}
+        LEFT JOIN (
+            SELECT vendor, min(next_attempt_at) AS next_attempt_at
+            FROM {side_effects} FORCE INDEX (side_effects_due)
+            GROUP BY vendor
+        ) d ON d.vendor = r.vendor
+        LEFT JOIN {vendors} v ON v.vendor = r.vendor",
     // The assignments run in order: each uses columns that are not assigned yet.
     take: "
         UPDATE (SELECT CAST(? AS BINARY(16)) AS owner) b

@@ -133,8 +133,9 @@ pub(super) const FRAGMENTS: Fragments = Fragments {
             WHERE t.id = (SELECT max(id) FROM {ticks} WHERE id <= ?)
                 AND u.id = (SELECT max(id) FROM {ticks} WHERE id <= ?)
         )",
+    // Most messages stand before the first open hole, and are compared with no hole.
     is_settled: concat!(
-        "o.type <> '' AND (o.position <= s.p_newest AND NOT ",
+        "o.type <> '' AND (o.position < s.first_open OR o.position <= s.p_newest AND NOT ",
         is_hole!("s.p"),
         "
             OR o.position <= ? AND o.position <= s.w_newest AND NOT ",

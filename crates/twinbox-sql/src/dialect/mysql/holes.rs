@@ -71,14 +71,15 @@ pub(super) const HOLES: Holes = Holes {
         INSERT INTO {outbox} (position, type, id, payload)
         VALUES",
     // The positions of late committers are compared with a sum, because a server would read the log from
-    // there on instead of the holes.
+    // there on instead of the holes. It sorts all positions that it finds in holes, so a hole of a large
+    // transaction, with more than 2,000 positions, is read by itself.
     positions: "
         (
             SELECT 0 AS kind, o.position AS first, o.position AS last
             FROM {holes} l
             STRAIGHT_JOIN {outbox} o ON o.position BETWEEN l.first AND l.last
-            WHERE l.closed_by > ? AND l.opened_by <= ? AND l.closed_by <= ? AND o.position + 0 > ?
-                AND o.type <> ''
+            WHERE l.closed_by > ? AND l.opened_by <= ? AND l.closed_by <= ? AND l.last - l.first < 2000
+                AND o.position + 0 > ? AND o.type <> ''
             ORDER BY o.position
             LIMIT ?
         )
@@ -96,7 +97,21 @@ pub(super) const HOLES: Holes = Holes {
             SELECT 2, first, last
             FROM {holes}
             WHERE closed_by > ? AND opened_by <= ? AND last > ?
+        )
+        UNION ALL
+        (
+            SELECT 3, first, last
+            FROM {holes} FORCE INDEX (holes_closed_by)
+            WHERE closed_by > ? AND opened_by <= ? AND closed_by <= ? AND last - first >= 2000 AND last > ?
+            ORDER BY first
+            LIMIT 1
         )",
+    late_of_wide_hole: "
+        SELECT position
+        FROM {outbox} FORCE INDEX (PRIMARY)
+        WHERE position > ? AND position <= ? AND type <> ''
+        ORDER BY position
+        LIMIT ?",
     lock_first_tick: "
         SELECT id
         FROM {ticks} FORCE INDEX (PRIMARY)

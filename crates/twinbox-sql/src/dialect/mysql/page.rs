@@ -6,7 +6,7 @@ use crate::{
     Error,
     catalog::Catalog,
     dialect::PageBinds,
-    statement::{Query, query},
+    statement::{Query, query, scalar},
 };
 use sqlx::{MySql, MySqlConnection, Row as _};
 
@@ -16,6 +16,7 @@ const ROWS_MIN: usize = 1_000;
 /// Rows of the statement that reads positions.
 const NEWCOMER: i64 = 1;
 const HOLE: i64 = 2;
+const WIDE: i64 = 3;
 
 /// One look at a window.
 #[derive(Debug, Default)]
@@ -26,6 +27,8 @@ struct Look {
     newcomers: Vec<i64>,
     /// The holes of the second tick.
     holes: Holes,
+    /// The first and last position of the first hole of late committers that is read by itself.
+    wide: Option<(i64, i64)>,
 }
 
 /// Ranges of positions, with their first and last, in order.
@@ -59,7 +62,19 @@ pub(super) async fn positions(
     let (mut rows, mut positions) = (limit, Vec::new());
     loop {
         let look = look(conn, catalog, rows, PageBinds { after, ..page }).await?;
-        let (found, reached) = look.settled(rows);
+        let (found, reached) = match look.wide {
+            Some((first, last)) if first <= after.saturating_add(1) => {
+                let late = scalar::<MySql, i64>(&catalog.sql.holes.late_of_wide_hole);
+                let late = late
+                    .bind(after)
+                    .bind(last)
+                    .bind(i64::try_from(rows).unwrap_or(i64::MAX))
+                    .fetch_all(&mut *conn)
+                    .await?;
+                look.settled_of_wide_hole(late, rows, last)
+            }
+            _ => look.settled(rows),
+        };
         positions.extend(found);
         positions.truncate(limit);
         match reached {
@@ -81,11 +96,13 @@ async fn look(
     let newcomers = late.bind(page.after).bind(rows).bind(page.after).bind(page.floor).bind(page.p);
     let newcomers = newcomers.bind(page.ceiling).bind(page.w).bind(rows);
     let holes = newcomers.bind(page.w).bind(page.w).bind(page.after);
+    let holes = holes.bind(page.p).bind(page.p).bind(page.w).bind(page.after);
     let (mut look, mut ranges) = (Look::default(), Vec::new());
     for row in holes.fetch_all(conn).await? {
         let (first, last): (i64, i64) = (row.try_get("first")?, row.try_get("last")?);
         match row.try_get("kind")? {
             HOLE => ranges.push((first, last)),
+            WIDE => look.wide = Some((first, last)),
             NEWCOMER => look.newcomers.push(first),
             _ => look.late.push(first),
         }
@@ -100,15 +117,30 @@ impl Look {
     /// The positions that are settled, and how far the look reached if it was cut: up to the end of a hole,
     /// so that there are no more looks than holes and pages.
     fn settled(self, rows: usize) -> (Vec<i64>, Option<i64>) {
-        let Self { late, newcomers, holes } = self;
+        let Self { mut late, newcomers, holes, wide } = self;
         let is_late_cut = late.len() >= rows;
-        let is_cut = is_late_cut || newcomers.len() >= rows;
+        if let Some((first, _)) = wide {
+            late.retain(|&position| position < first);
+        }
         // Late committers stand before all newcomers.
-        let newcomers = if is_late_cut { Vec::new() } else { newcomers };
-        let reached = newcomers.last().or(late.last()).copied().filter(|_| is_cut);
+        let (newcomers, reached) = match (is_late_cut, wide) {
+            (true, _) if !late.is_empty() => (Vec::new(), late.last().copied()),
+            (_, Some((first, _))) => (Vec::new(), Some(first - 1)),
+            _ => {
+                let reached = newcomers.last().copied().filter(|_| newcomers.len() >= rows);
+                (newcomers, reached)
+            }
+        };
         let reached = reached.map(|position| holes.end_around(position).unwrap_or(position));
         let found = late.into_iter().chain(newcomers).filter(|&position| !holes.hold(position));
         (found.collect(), reached)
+    }
+
+    /// The same for the wide hole, whose late positions are read by themselves.
+    fn settled_of_wide_hole(self, late: Vec<i64>, rows: usize, last: i64) -> (Vec<i64>, Option<i64>) {
+        let reached = late.last().copied().filter(|_| late.len() >= rows).unwrap_or(last);
+        let reached = self.holes.end_around(reached).unwrap_or(reached);
+        (late.into_iter().filter(|&position| !self.holes.hold(position)).collect(), Some(reached))
     }
 }
 
@@ -125,7 +157,7 @@ mod tests {
 
     fn look(late: &[i64], newcomers: &[i64], holes: &[(i64, i64)]) -> Look {
         let (late, newcomers) = (late.to_vec(), newcomers.to_vec());
-        Look { late, newcomers, holes: Holes::new(holes.to_vec()) }
+        Look { late, newcomers, holes: Holes::new(holes.to_vec()), wide: None }
     }
 
     #[test]
@@ -149,5 +181,21 @@ mod tests {
     fn newcomers_wait_for_late_committers() {
         assert_eq!(look(&[1, 2], &[5, 6], &[]).settled(2), (vec![1, 2], Some(2)));
         assert_eq!(look(&[1, 2], &[5, 6], &[(1, 1)]).settled(2), (vec![2], Some(2)));
+    }
+
+    #[test]
+    fn what_is_behind_a_wide_hole_waits_for_it() {
+        let wide = |late: &[i64], holes: &[_]| Look { wide: Some((10, 40)), ..look(late, &[90], holes) };
+        assert_eq!(wide(&[3, 50], &[]).settled(9), (vec![3], Some(9)));
+        assert_eq!(wide(&[50, 51], &[]).settled(2), (vec![], Some(9)));
+        assert_eq!(wide(&[3, 4], &[]).settled(2), (vec![3, 4], Some(4)));
+    }
+
+    #[test]
+    fn a_wide_hole_is_read_up_to_its_end_or_a_limit() {
+        let read = |late: &[i64], holes| look(&[], &[], holes).settled_of_wide_hole(late.to_vec(), 3, 40);
+        assert_eq!(read(&[11, 12, 30], &[]), (vec![11, 12, 30], Some(30)));
+        assert_eq!(read(&[11, 12], &[]), (vec![11, 12], Some(40)));
+        assert_eq!(read(&[11, 12, 30], &[(12, 44)]), (vec![11], Some(44)));
     }
 }

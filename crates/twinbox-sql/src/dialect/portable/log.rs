@@ -70,6 +70,7 @@ pub(in crate::dialect) const HOLES: Holes = Holes {
     bury: "",
     forget: "",
     positions: "",
+    late_of_wide_hole: "",
     lock_first_tick: "",
     purgeable_ticks: "",
     tick_up_to: "",

@@ -121,8 +121,9 @@ async fn a_long_log_of_mysql_is_read_no_further_than_what_is_returned() {
     // Each open hole is looked up.
     let (read, _) = cost(&pool, "a look", &plans::newest(&store), &[]).await;
     assert!(read <= 4 * OPEN, "{read}");
-    let positions =
-        |p: i64, w: i64, floor: i64, ceiling: i64| [p, p, w, 0, 500, 0, floor, p, ceiling, w, 500, w, w, 0];
+    let positions = |p: i64, w: i64, floor: i64, ceiling: i64| {
+        [p, p, w, 0, 500, 0, floor, p, ceiling, w, 500, w, w, 0, p, p, w, 0]
+    };
     let statement = plans::positions(&store);
     let newest = positions(log.settled, last, rows, rows + OPEN * 2);
     let (read, returned) = cost(&pool, "the page with a late commit", &statement, &newest).await;
@@ -132,6 +133,44 @@ async fn a_long_log_of_mysql_is_read_no_further_than_what_is_returned() {
     let (read, returned) = cost(&pool, "a page of a reader that is far behind", &statement, &old).await;
     assert!(returned >= usize::try_from(rows / TICKS).unwrap(), "{returned}");
     assert!(read <= 2 * (CLOSED + OPEN), "{read}");
+}
+
+/// All its messages lie in one hole, and a window has some of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_transaction_of_mysql_that_commits_late_is_not_read_again_for_each_page() {
+    const LATE: i64 = 60_000;
+    let world = World::<MySql>::new().await;
+    let mut late = world.pool().begin().await.unwrap();
+    let insert = format!(
+        "INSERT INTO twinbox_outbox (type, id, payload) SELECT 'orders.placed', 'late', '{{}}' FROM {}",
+        MySql::numbers(usize::try_from(LATE).unwrap())
+    );
+    sqlx::raw_sql(AssertSqlSafe(insert)).execute(&mut *late).await.unwrap();
+    publish(&world, None, &["early"]).await;
+    let pool = MySqlPoolOptions::new().max_connections(1).connect(world.url()).await.unwrap();
+    let store = Store::new(pool.clone(), database::SERVICE).unwrap();
+    // Its one connection is busy for as long as a tick takes.
+    let mut reader = open_with(&store, "d", ReaderOptions::new().lease(Duration::from_secs(300))).await;
+    settle_until(&mut reader, "early").await;
+    late.commit().await.unwrap();
+    publish(&world, None, &["end"]).await;
+    let before = rows_read(&mut *on(&pool).await).await;
+    settle_until(&mut reader, "end").await;
+    let read = rows_read(&mut *on(&pool).await).await - before;
+    println!("{read} rows read for {LATE}");
+    assert!(read <= 15 * LATE, "{read}");
+}
+
+/// Of a destination that is far behind: half of the holes were closed after its cursor.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_of_a_replay_of_mysql_compares_few_messages_with_holes() {
+    let log = LongLog::new().await;
+    let (store, pool) = log.store().await;
+    let counting = Ops::new(&store).counting_statement(&Selection::new());
+    let (p, no_destination) = (TICKS / 2, 0);
+    let (read, types) = cost(&pool, "a plan of a replay", &counting, &[p, p, 0, no_destination]).await;
+    assert_eq!(types, 1);
+    assert!(read <= 2 * rows() + 4 * CLOSED, "{read}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
