@@ -74,7 +74,7 @@ impl Opened {
                 Self::MySql(Session { store, ops, database, connection, output })
             }
             Connection::Sqlite(options) => {
-                let pool = existing_file(*options)?;
+                let pool = open_file(*options).await?;
                 let store = Store::open_existing(pool, connection.store_options()?).await?;
                 store.check().await?;
                 let ops = Ops::new(&store);
@@ -84,11 +84,11 @@ impl Opened {
     }
 }
 
-/// Prepares a pool for a file that has to be there, and whose journal mode stays.
-pub(crate) fn existing_file(options: SqliteConnectOptions) -> Result<SqlitePool, Exit> {
+/// Opens a file that has to be there, and whose journal mode stays.
+pub(crate) async fn open_file(options: SqliteConnectOptions) -> Result<SqlitePool, Exit> {
     let file = options.get_filename();
     if !file.exists() {
         return Err(Exit::not_found(format!("the file {} does not exist", file.display())));
     }
-    Ok(twinbox_sql::sqlite::pool_as_it_is(options))
+    Ok(twinbox_sql::sqlite::open_existing(options).await?)
 }

@@ -16,8 +16,8 @@ use std::{
 };
 use twinbox_core::task_name::TaskName;
 use twinbox_sql::{
-    Dialect, Error, bound_lock_waits, follow_url_file, program_options,
-    sqlite::{pool_as_it_is, pool_to_make},
+    Dialect, bound_lock_waits, follow_url_file, program_options,
+    sqlite::{open_existing, open_or_make},
 };
 
 /// How long the pool may take to give a connection. It first tests an idle one.
@@ -162,11 +162,8 @@ impl DatabaseUrl {
 async fn sqlite(url: &DatabaseUrl, makes_file: bool) -> Result<SqlitePool, Failure> {
     let options: SqliteConnectOptions = url.text.parse()?;
     let file = options.get_filename().display().to_string();
-    let pool = if makes_file { pool_to_make(options) } else { pool_as_it_is(options) };
-    match pool.acquire().await {
-        Ok(_) => Ok(pool),
-        Err(error) => Err(ConfigError::new(format!("{file}: {}", Error::from(error))).into()),
-    }
+    let opened = if makes_file { open_or_make(options).await } else { open_existing(options).await };
+    opened.map_err(|error| ConfigError::new(format!("{file}: {error}")).into())
 }
 
 fn mysql(url: &DatabaseUrl, connections: u32) -> Result<MySqlPool, Failure> {

@@ -4,16 +4,13 @@ use crate::{
     connection::{Connection, ConnectionArguments, DatabaseName},
     exit::Exit,
     output::{Output, print_line},
-    session::{Session, existing_file},
+    session::{Session, open_file},
 };
 use clap::Subcommand;
 use serde::Serialize;
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
 use twinbox_ops::{AuditIntent, Ops};
-use twinbox_sql::{
-    Dialect, ErrorKind, Store,
-    sqlite::{pool_as_it_is, pool_to_make},
-};
+use twinbox_sql::{Dialect, ErrorKind, Store, sqlite::open_or_make};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TablesCommand {
@@ -42,17 +39,26 @@ pub(super) async fn run(
 ) -> Result<(), Exit> {
     let (prepared, database) = connection.prepare()?;
     match prepared {
-        Connection::Postgres(pool) => run_on(command, pool.clone(), pool, database, connection, output).await,
-        Connection::MySql(pool) => run_on(command, pool.clone(), pool, database, connection, output).await,
+        Connection::Postgres(pool) => {
+            let same = pool.clone();
+            run_on(command, pool, async || Ok(same), database, connection, output).await
+        }
+        Connection::MySql(pool) => {
+            let same = pool.clone();
+            run_on(command, pool, async || Ok(same), database, connection, output).await
+        }
         Connection::Sqlite(options) => {
-            let options = *options;
             let to_look_at = match command {
-                TablesCommand::Show => existing_file(options.clone())?,
-                _ if options.get_filename().exists() => pool_as_it_is(options.clone()),
-                // An empty database stands for a missing file.
-                _ => SqlitePool::connect_lazy_with(SqliteConnectOptions::new().in_memory(true)),
+                TablesCommand::Migrate { .. } | TablesCommand::Print { .. }
+                    if !options.get_filename().exists() =>
+                {
+                    // An empty database stands for a missing file.
+                    SqlitePool::connect_lazy_with(SqliteConnectOptions::new().in_memory(true))
+                }
+                _ => open_file((*options).clone()).await?,
             };
-            run_on(command, to_look_at, pool_to_make(options), database, connection, output).await
+            let to_change = async || Ok(open_or_make(*options).await?);
+            run_on(command, to_look_at, to_change, database, connection, output).await
         }
     }
 }
@@ -61,7 +67,7 @@ pub(super) async fn run(
 async fn run_on<DB: Dialect>(
     command: TablesCommand,
     to_look_at: sqlx::Pool<DB>,
-    to_change: sqlx::Pool<DB>,
+    to_change: impl AsyncFnOnce() -> Result<sqlx::Pool<DB>, Exit>,
     database: DatabaseName,
     connection: ConnectionArguments,
     output: Output,
@@ -74,21 +80,17 @@ async fn run_on<DB: Dialect>(
         }
         TablesCommand::Migrate { service, change } => {
             let store = match service {
-                Some(service) => Store::with_options(to_look_at, &service, options.clone())?,
-                None => {
-                    let existing = Store::open_existing(to_look_at, options.clone()).await;
-                    existing.map_err(|error| match error.kind() {
-                        ErrorKind::Schema => Exit::usage(
-                            "there are no Twinbox tables here, or no right to read them: to create them, \
-                             name their service with `--service NAME`",
-                        ),
-                        _ => error.into(),
-                    })?
-                }
+                Some(service) => Store::with_options(to_look_at, &service, options)?,
+                None => Store::open_existing(to_look_at, options).await.map_err(|error| match error.kind() {
+                    ErrorKind::Schema => Exit::usage(
+                        "there are no Twinbox tables here, or no right to read them: to create them, name \
+                         their service with `--service NAME`",
+                    ),
+                    _ => error.into(),
+                })?,
             };
-            let changed = Store::with_options(to_change, store.service(), options)?;
             let ops = Ops::new(&store);
-            migrate(Session { store, ops, database, connection, output }, changed, &change).await
+            migrate(Session { store, ops, database, connection, output }, to_change, &change).await
         }
         TablesCommand::Show => {
             let store = Store::open_existing(to_look_at, options).await?;
@@ -114,11 +116,10 @@ fn show<DB: Dialect>(store: &Store<DB>, version: i64, output: &Output) {
     });
 }
 
-/// Migrates `changed`, the store of the session over the pool for changes. The audit table is one of the
-/// created tables, so the entry is written last.
+/// The audit table is one of the created tables, so the entry is written last.
 async fn migrate<DB: Dialect>(
     session: Session<DB>,
-    changed: Store<DB>,
+    to_change: impl AsyncFnOnce() -> Result<sqlx::Pool<DB>, Exit>,
     change: &ChangeArguments,
 ) -> Result<(), Exit> {
     let (service, newest) = (session.store.service(), Store::<DB>::NEWEST_SCHEMA);
@@ -137,7 +138,11 @@ async fn migrate<DB: Dialect>(
         return Ok(());
     }
     let session = match is_old {
-        true => Session { ops: Ops::new(&changed), store: changed, ..session },
+        true => {
+            let options = session.connection.store_options()?;
+            let store = Store::with_options(to_change().await?, service, options)?;
+            Session { ops: Ops::new(&store), store, ..session }
+        }
         false => session,
     };
     if let Err(error) = session.store.migrate().await {

@@ -44,27 +44,28 @@ use uuid::Uuid;
 /// # Errors
 /// The file cannot be opened or made.
 pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
-    Ok(pool_options().connect_with(durable(SqliteConnectOptions::new().filename(path))).await?)
+    open_or_make(SqliteConnectOptions::new().filename(path)).await
 }
 
-/// Prepares a pool as that of [`open`], with the other settings of these options, such as those of a URL. It
-/// opens the file when a connection is asked for.
-pub fn pool_to_make(options: SqliteConnectOptions) -> SqlitePool {
-    pool_options().connect_lazy_with(durable(options))
+/// Opens a file as [`open`] does, with the other settings of these options, such as those of a URL.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_or_make(options: SqliteConnectOptions) -> Result<SqlitePool, Error> {
+    let options = options.create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
+    Ok(pool_options().connect_with(of_connection(options)).await?)
 }
 
-/// Prepares a pool for a file that is there. If it is missing, each connection fails. Its journal mode stays,
-/// and `?mode=ro` of a URL counts.
-pub fn pool_as_it_is(options: SqliteConnectOptions) -> SqlitePool {
-    pool_options().connect_lazy_with(of_connection(options.create_if_missing(false)))
+/// Opens a file that is there. Its journal mode stays, and `?mode=ro` of a URL counts.
+///
+/// # Errors
+/// The file is missing or cannot be opened.
+pub async fn open_existing(options: SqliteConnectOptions) -> Result<SqlitePool, Error> {
+    Ok(pool_options().connect_with(of_connection(options.create_if_missing(false))).await?)
 }
 
 fn pool_options() -> SqlitePoolOptions {
     SqlitePoolOptions::new().max_connections(8)
-}
-
-fn durable(options: SqliteConnectOptions) -> SqliteConnectOptions {
-    of_connection(options.create_if_missing(true).journal_mode(SqliteJournalMode::Wal))
 }
 
 /// Adds the settings that a connection has and its file does not.
