@@ -271,7 +271,7 @@ impl From<sqlx::Error> for Error {
                 format!("a lock was not free in time (code {code}): {views} show who holds it").into()
             }
             (Some(code), None) if code == SQLITE_CANTOPEN => {
-                "the file of the database cannot be opened (code 14): it is missing, or this account may not"
+                "the file of the database cannot be opened (code 14): it is missing, or not for this account"
                     .into()
             }
             (Some(code), None) => format!("the database refused with code {code}").into(),

@@ -13,8 +13,8 @@ use twinbox::{
 };
 use twinbox_testkit::vendor::FakeVendor;
 
-/// What is past is due, whatever its time is: it is sent, alone and with another, and the status shows the
-/// vendor.
+/// An effect whose time is past is due, whatever that time is: it is sent, alone and with another, and the
+/// status shows the vendor.
 async fn a_broken_time_stops_neither_dispatcher_nor_status<DB: BrokenTimes>() {
     let (world, vendor) = (World::<DB>::new().await, FakeVendor::start().await.unwrap());
     drop_rules(&world).await;

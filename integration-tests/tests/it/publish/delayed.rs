@@ -241,7 +241,7 @@ async fn a_mover_that_dies_loses_nothing_and_moves_nothing_twice<DB: TestDb>(
     assert_eq!(keys(&world).await, ["0", "1", "10", "11", "20", "21"]);
 }
 
-/// Whoever borrows the connection next would wait for a second, and be ended after two.
+/// The next borrower of the connection would wait for a second, and be ended after two.
 async fn a_refused_mover_leaves_no_short_waits_behind_on_mysql() {
     let world = World::<MySql>::new().await;
     publish(&world, &[(1, 0)]).await;

@@ -19,8 +19,8 @@ macro_rules! due_vendors {
 pub(super) use due_vendors;
 
 pub(super) const EFFECTS: Effects = Effects {
-    // What has ended comes first in the index. From vendor to vendor the server reads the first entry with a
-    // time. For a vendor that a row names it would read all entries.
+    // Effects that have ended come first in the index. From vendor to vendor the server reads the first entry
+    // with a time. For a vendor that a row names it would read all entries.
     look: "
         SELECT r.vendor, {until d.next_attempt_at} AS due_in,
             COALESCE({until v.closed_until}, 0) AS closed_for, v.pause_reason IS NOT NULL AS is_paused
